@@ -1,0 +1,60 @@
+"""The one decorator for compiled kernels: numba, cached on disk where a cache can be written.
+
+A cache that cannot be written, or that another process is writing, never stops a run: the kernel is
+then compiled in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core.caching import FunctionCache
+
+CACHE_FAULTS = (OSError, EOFError, pickle.PickleError)
+
+
+class _TolerantCache(FunctionCache):
+    """numba's function cache, for which an unreadable or unwritable file is only a miss."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except CACHE_FAULTS:
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except CACHE_FAULTS:
+            return
+
+
+def kernel(function: Callable[..., Any] | None = None, *, parallel: bool = False) -> Any:
+    """Compile a function of arrays and scalars; `parallel=True` allows `prange`.
+
+    The plain function stays reachable as ``.py_func``.
+    """
+    if function is None:
+        return lambda f: kernel(f, parallel=parallel)
+    dispatcher = numba.njit(parallel=parallel, nogil=True, error_model="numpy")(function)
+    with contextlib.suppress(RuntimeError):  # no folder that could hold the cache
+        dispatcher._cache = _TolerantCache(function)
+    return dispatcher
+
+
+def is_cached(dispatcher: Any) -> bool:
+    """Whether a compiled version of this kernel is on disk or in memory already."""
+    if dispatcher.signatures:
+        return True
+    index = getattr(getattr(dispatcher._cache, "_cache_file", None), "_index_path", None)
+    if index is None:
+        return False
+    try:
+        with open(index, "rb"):
+            return bool(dispatcher._cache._cache_file._load_index())
+    except CACHE_FAULTS:
+        return False
