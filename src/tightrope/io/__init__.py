@@ -1,1 +1,57 @@
+"""Models in and out: `load` and `save` choose the format by the file's name."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tightrope.errors import ModelError
+from tightrope.io.arrays import load_json, load_npz, save_json, save_npz
+from tightrope.io.files import MAX_BYTES
+from tightrope.model.mdp import FiniteMDP
+
+READERS: dict[str, Callable[..., FiniteMDP]] = {".npz": load_npz, ".json": load_json}
+WRITERS: dict[str, Callable[..., None]] = {".npz": save_npz, ".json": save_json}
+
+
+def load(path: str | Path, *, max_bytes: int = MAX_BYTES, **options: Any) -> FiniteMDP:
+    """Read a model from a file: ``.npz`` or ``.json``.
+
+    Loading never executes anything from the file.
+
+    Parameters
+    ----------
+    max_bytes : int
+        The most that the file may unpack to; 2 GiB by default.
+    options
+        What the format's own reader takes.
+
+    Raises
+    ------
+    ModelError
+        With the file and the place, what was expected and what came.
+    """
+    name = Path(path).name.lower().removesuffix(".gz")
+    return _by_suffix(path, name, READERS)(path, max_bytes=max_bytes, **options)
+
+
+def save(model: FiniteMDP, path: str | Path, **options: Any) -> None:
+    """Write a model to a file whose name ends in ``.npz`` or ``.json``.
+
+    >>> import tempfile, tightrope.io, numpy as np
+    >>> from tightrope.model.mdp import FiniteMDP
+    >>> model = FiniteMDP(transitions=np.ones((1, 2, 1)), rewards=[[0, 1]], criterion="average")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, folder + "/model.npz")
+    ...     load(folder + "/model.npz").content_hash == model.content_hash
+    True
+    """
+    _by_suffix(path, Path(path).name.lower(), WRITERS)(model, path, **options)
+
+
+def _by_suffix(path: str | Path, name: str, known: dict[str, Any]) -> Any:
+    suffix = Path(name).suffix
+    if suffix not in known:
+        raise ModelError(f"{path}: no known model format; names end in {', '.join(known)}")
+    return known[suffix]
