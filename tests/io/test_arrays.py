@@ -161,7 +161,7 @@ def test_json_faults_are_located(tmp_path, changes, message):
         (b'{"rewards": [1,\n 2', "line 2, column 3: not JSON"),
         (b'{"rewards": [1], "rewards": [2]}', "key 'rewards' is there twice"),
         (b'{"costs": {"fuel": 1, "fuel": 2}}', "key 'fuel' is there twice"),
-        (b"[1, 2]", "expected an object"),
+        (b"[1, 2]", "expected one object"),
         (b'{\n"state_names": ["\xe9"]}', "line 2: byte 0xe9 is not UTF-8"),
         ('{"a": 1}'.encode("utf-16"), "UTF-16"),
         (b"[" * 200_000, "nested too deeply"),
