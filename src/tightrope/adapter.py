@@ -1,0 +1,279 @@
+"""Finite models as Gymnasium environments, one or many at once.
+
+``import tightrope.adapter`` registers every problem: ``gymnasium.make("tightrope/MarsRover-v0")``.
+
+When an episode ends. The horizon of an episodic model is part of the task, so step H is a
+termination: nothing is earned after it and there is nothing to bootstrap. A discounted or total
+model terminates in a state that it cannot leave and that pays nothing, since the rest is zero. An
+average-reward model never ends. These environments never truncate; a time limit from outside
+(``gymnasium.wrappers.TimeLimit``) does, and such a step is an ordinary transition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from tightrope.errors import ConfigError
+from tightrope.types import Average, BoolArray, Episodic, Feedback, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from tightrope.model.mdp import FiniteMDP
+
+
+class FiniteMDPEnv(gymnasium.Env[Any, Any]):
+    """A `FiniteMDP` step by step; observations and actions are its state and action numbers.
+
+    `step` returns the 5-tuple of Gymnasium. ``info`` holds ``cost`` (m,) as paid in that step,
+    ``stage`` (steps taken in this episode) and ``action_mask`` (A,) int8 of the actions that exist
+    in the new state. The model, with its capacities, is ``env.unwrapped.model``.
+
+    Parameters
+    ----------
+    model : FiniteMDP
+    feedback : 'sampled', 'mean' or 'bernoulli'
+        What is paid: the value of the transition, its mean, or a Bernoulli draw with that mean.
+
+    Raises
+    ------
+    ConfigError
+        For an action that does not exist in the state, or means outside [0, 1] with 'bernoulli'.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tightrope.model.mdp import FiniteMDP
+    >>> model = FiniteMDP(transitions=np.ones((1, 2, 1)), rewards=[[0, 1]],
+    ...                   criterion="episodic", horizon=2)
+    >>> env = FiniteMDPEnv(model)
+    >>> state, info = env.reset(seed=0)
+    >>> env.step(1)[:4], env.step(0)[:4]
+    ((0, 1.0, False, False), (0, 0.0, True, False))
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(
+        self,
+        model: FiniteMDP,
+        *,
+        feedback: Feedback = "sampled",
+        render_mode: str | None = None,
+    ) -> None:
+        check_feedback(model, feedback)
+        self.model = model
+        self.feedback = feedback
+        self.render_mode = render_mode
+        self.observation_space = gymnasium.spaces.Discrete(model.num_states)
+        self.action_space = gymnasium.spaces.Discrete(model.num_actions)
+        self._ends = end_states(model)
+        self._state: int | None = None
+        self._stage = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Start an episode; ``options={"state": s}`` starts it in state s.
+
+        The generator is seeded only if a seed is given, so episodes differ.
+        """
+        super().reset(seed=seed)
+        wanted = (options or {}).get("state")
+        if wanted is None:
+            wanted = draw(self.model.initial, self.np_random.random())
+        elif wanted not in self.observation_space:
+            raise ConfigError(
+                f"state {wanted!r} is not a state number below {self.model.num_states}"
+            )
+        self._state, self._stage = int(wanted), 0
+        return self._state, self._info(np.zeros(self.model.num_costs))
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Take one step; see the class for ``info``."""
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("the episode is over or has not begun: call reset()")
+        model, state, stage = self.model, self._state, self._stage
+        if action not in self.action_space or not model.available[state, action]:
+            exist = np.flatnonzero(model.available[state]).tolist()
+            raise ConfigError(
+                f"action {action!r} does not exist in state {model.state_name(state)}; "
+                f"those that do are {exist}"
+            )
+        row = ((stage if model.num_tables > 1 else 0) * model.num_states + state) * (
+            model.num_actions
+        ) + int(action)
+        low, high = model.indptr[row], model.indptr[row + 1]
+        entry = int(low) + draw(model.data[low:high], self.np_random.random())
+        reward, cost = payments(
+            model, self.feedback, np.array([stage]), np.array([state]), np.array([action]), entry
+        )
+        if self.feedback == "bernoulli":
+            reward = (self.np_random.random(1) < reward).astype(float)
+            cost = (self.np_random.random(cost.shape) < cost).astype(float)
+        self._state, self._stage = int(model.indices[entry]), stage + 1
+        result = self._state, float(reward[0]), self._over(), False, self._info(cost[:, 0])
+        if result[2]:
+            self._state = None
+        return result
+
+    def _over(self) -> bool:
+        if isinstance(self.model.criterion, Episodic):
+            return self._stage == self.model.criterion.horizon
+        return bool(self._ends[self._state])
+
+    def _info(self, cost: FloatArray) -> dict[str, Any]:
+        mask = self.model.available[self._state].astype(np.int8)
+        return {"cost": cost, "stage": self._stage, "action_mask": mask}
+
+
+class FiniteMDPVectorEnv(gymnasium.vector.VectorEnv):
+    """Many copies of a `FiniteMDP` at once, in one NumPy pass a step.
+
+    ``info["cost"]`` is (num_envs, m), ``info["stage"]`` (num_envs,), ``info["action_mask"]``
+    (num_envs, A). A copy whose episode is over restarts at its next step (Gymnasium's default).
+    """
+
+    def __init__(
+        self, model: FiniteMDP, num_envs: int = 1, *, feedback: Feedback = "sampled"
+    ) -> None:
+        check_feedback(model, feedback)
+        self.model = model
+        self.feedback = feedback
+        self.num_envs = num_envs
+        self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.single_observation_space = gymnasium.spaces.Discrete(model.num_states)
+        self.single_action_space = gymnasium.spaces.Discrete(model.num_actions)
+        batch = gymnasium.vector.utils.batch_space
+        self.observation_space = batch(self.single_observation_space, num_envs)
+        self.action_space = batch(self.single_action_space, num_envs)
+        self._ends = end_states(model)
+        self._start_law = np.cumsum(model.initial)
+        rows = np.repeat(np.arange(model.indptr.size - 1), np.diff(model.indptr))
+        running = np.cumsum(model.data)
+        before = np.concatenate([[0.0], running])[model.indptr[:-1]]
+        self._sorted = rows + (running - before[rows])  # row + share of the row up to this entry
+        self._states = np.zeros(num_envs, dtype=np.int64)
+        self._stages = np.zeros(num_envs, dtype=np.int64)
+        self._over = np.zeros(num_envs, dtype=bool)
+
+    def reset(
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[IntArray, dict[str, Any]]:
+        """Start an episode in every copy; one seed for all of them."""
+        if isinstance(seed, list):
+            raise ConfigError("the copies share one generator: give one seed, not a list")
+        super().reset(seed=seed)
+        self._states[:] = self._starts(self.num_envs)
+        self._stages[:] = 0
+        self._over[:] = False
+        return self._states.copy(), self._info(np.zeros((self.model.num_costs, self.num_envs)))
+
+    def step(
+        self, actions: IntArray
+    ) -> tuple[IntArray, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
+        """One step in every copy; those that were over restart instead, with reward 0."""
+        model = self.model
+        actions = np.asarray(actions)
+        playing = ~self._over
+        wrong = np.flatnonzero(
+            playing & ~((actions >= 0) & (actions < model.num_actions))
+            | (playing & ~model.available[self._states, np.clip(actions, 0, model.num_actions - 1)])
+        )
+        if wrong.size:
+            raise ConfigError(
+                f"action {actions[wrong[0]]} of copy {wrong[0]} does not exist in state "
+                f"{model.state_name(int(self._states[wrong[0]]))}"
+            )
+        actions = np.where(playing, actions, 0)
+        tables = self._stages if model.num_tables > 1 else 0
+        rows = (tables * model.num_states + self._states) * model.num_actions + actions
+        rows = np.where(playing, rows, 0)
+        entries = np.searchsorted(self._sorted, rows + self.np_random.random(self.num_envs))
+        entries = np.clip(entries, model.indptr[rows], model.indptr[rows + 1] - 1)
+        stages = np.where(playing, self._stages, 0)
+        rewards, costs = payments(model, self.feedback, stages, self._states, actions, entries)
+        if self.feedback == "bernoulli":
+            rewards = (self.np_random.random(rewards.shape) < rewards).astype(float)
+            costs = (self.np_random.random(costs.shape) < costs).astype(float)
+        rewards, costs = rewards * playing, costs * playing
+        starts = self._starts(self.num_envs)
+        self._states[:] = np.where(playing, model.indices[entries], starts)
+        self._stages[:] = np.where(playing, self._stages + 1, 0)
+        if isinstance(model.criterion, Episodic):
+            self._over[:] = self._stages == model.criterion.horizon
+        else:
+            self._over[:] = playing & self._ends[self._states]
+        over = self._over.copy()
+        return self._states.copy(), rewards, over, np.zeros_like(over), self._info(costs)
+
+    def _starts(self, count: int) -> IntArray:
+        drawn = np.searchsorted(self._start_law, self.np_random.random(count), side="right")
+        return np.minimum(drawn, np.flatnonzero(self.model.initial)[-1])
+
+    def _info(self, costs: FloatArray) -> dict[str, Any]:
+        mask = self.model.available[self._states].astype(np.int8)
+        return {"cost": costs.T.copy(), "stage": self._stages.copy(), "action_mask": mask}
+
+
+def draw(probabilities: FloatArray, uniform: float) -> int:
+    """Index drawn from a law by a uniform number in [0, 1); never one of probability 0.
+
+    >>> draw(np.array([0.25, 0.0, 0.75]), 0.25)
+    2
+    """
+    shares = np.cumsum(probabilities)
+    found = int(np.searchsorted(shares, uniform, side="right"))
+    return min(found, int(np.flatnonzero(probabilities)[-1]))
+
+
+def payments(
+    model: FiniteMDP,
+    feedback: Feedback,
+    stages: IntArray,
+    states: IntArray,
+    actions: IntArray,
+    entries: Any,
+) -> tuple[FloatArray, FloatArray]:
+    """Reward (n,) and costs (m, n) of n steps; with 'bernoulli' their means."""
+    entries = np.atleast_1d(entries)
+    place = (stages, states, actions)
+    if feedback == "sampled" and model.rewards_next is not None:
+        rewards = model.rewards_next[entries]
+    else:
+        rewards = model.rewards[place if model.rewards.ndim == 3 else place[1:]]
+    if feedback == "sampled" and model.costs_next is not None:
+        costs = model.costs_next[:, entries]
+    else:
+        costs = model.costs[(slice(None), *(place if model.costs.ndim == 4 else place[1:]))]
+    return rewards, costs
+
+
+def end_states(model: FiniteMDP) -> BoolArray:
+    """(S,) states that cannot be left and pay nothing: there the rest of a sum is zero."""
+    if isinstance(model.criterion, Average | Episodic):
+        return np.zeros(model.num_states, dtype=bool)
+    pays = (model.rewards != 0).any(axis=1) | (model.costs != 0).any(axis=(0, 2))
+    sources = np.repeat(np.arange(model.indptr.size - 1), np.diff(model.indptr)) // (
+        model.num_actions
+    )
+    pays[sources[model.indices != sources]] = True
+    return ~pays
+
+
+def check_feedback(model: FiniteMDP, feedback: Feedback) -> None:
+    """Raise ConfigError for an unknown feedback, or Bernoulli means outside [0, 1]."""
+    if feedback not in ("sampled", "mean", "bernoulli"):
+        raise ConfigError(f"feedback must be 'sampled', 'mean' or 'bernoulli', got {feedback!r}")
+    if feedback == "bernoulli":
+        for name, table in (("rewards", model.rewards), ("costs", model.costs)):
+            if table.size and (table.min() < 0 or table.max() > 1):
+                raise ConfigError(
+                    f"feedback 'bernoulli' needs {name} in [0, 1], they go from {table.min()} "
+                    f"to {table.max()}"
+                )
