@@ -1,0 +1,179 @@
+"""Loop-free problems whose rewards and constraints are stochastic or adversarial, each on its own.
+
+The setting of [BOBW] Germano et al. 2023: full information, rewards in [0, 1], constraints in
+[-1, 1], satisfaction is G q <= 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tightrope.errors import ModelError, Status
+from tightrope.model.layered import LayeredMDP
+from tightrope.planning.layered import LayeredPlan, margin, plan_layered, with_cuts
+from tightrope.problems import sequences
+from tightrope.problems.sequences import TableSequence
+from tightrope.types import FloatArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AdversarialProblem:
+    """A loop-free world, a sequence of rewards and a sequence of constraints.
+
+    Attributes
+    ----------
+    name : str
+    loop_free : LayeredMDP
+        The true transitions; its own tables are not played.
+    rewards : TableSequence of (S, A)
+    constraints : TableSequence of (m, S, A)
+    facts : dict
+        Numbers that the construction guarantees, such as ``rho``.
+    """
+
+    name: str
+    loop_free: LayeredMDP
+    rewards: TableSequence
+    constraints: TableSequence
+    facts: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        model = self.loop_free.model
+        shape = (model.num_states, model.num_actions)
+        for sequence, expected in ((self.rewards, shape), (self.constraints, (-1, *shape))):
+            got = sequence.tables.shape[1:]
+            if got[-2:] != shape or len(got) != len(expected):
+                raise ModelError(
+                    f"problem '{self.name}': a {sequence.kind} sequence has tables of shape {got}, "
+                    f"expected {('m', *shape) if len(expected) == 3 else shape}"
+                )
+
+    @property
+    def num_constraints(self) -> int:
+        return int(self.constraints.tables.shape[1])
+
+    @property
+    def adaptive(self) -> bool:
+        return self.rewards.adaptive or self.constraints.adaptive
+
+    def spec(self) -> ProblemSpec:
+        """What a learner may know: layers, actions and the ranges, not the transitions."""
+        model = self.loop_free.model
+        m = self.num_constraints
+        return ProblemSpec(
+            num_states=model.num_states,
+            num_actions=model.num_actions,
+            num_costs=m,
+            criterion=model.criterion,
+            available=model.available,
+            initial=model.initial,
+            cost_names=model.cost_names if model.num_costs == m else _names(m),
+            capacities=np.zeros(m),
+            signs=np.ones(m),
+            staged=False,
+            reward_range=(0.0, 1.0),
+            cost_ranges=np.tile([-1.0, 1.0], (m, 1)),
+            feedback="mean",
+            layers=self.loop_free.layers,
+        )
+
+
+def _names(m: int) -> tuple[str, ...]:
+    return ("cost",) if m == 1 else tuple(f"cost_{i}" for i in range(m))
+
+
+# ------------------------------------------------------------------ benchmarks in hindsight
+
+
+def targets(
+    problem: AdversarialProblem, episodes: int, seed: int, played: Any = None
+) -> tuple[FloatArray, FloatArray]:
+    """(r-bar, G-bar): exact means where stochastic, exact hindsight averages elsewhere.
+
+    `played` gives (rewards, constraints) averages of a finished run; adaptive sequences need it.
+    """
+    out = []
+    for index, sequence in enumerate((problem.rewards, problem.constraints)):
+        if sequence.stochastic:
+            out.append(sequences.mean(sequence))
+        elif sequence.adaptive:
+            if played is None:
+                raise ModelError("an adaptive sequence has its average only after the run")
+            out.append(np.asarray(played[index]))
+        else:
+            out.append(sequences.hindsight_average(sequence, episodes, seed))
+    return out[0], out[1]
+
+
+def hindsight_plan(
+    problem: AdversarialProblem, episodes: int, seed: int, played: Any = None
+) -> LayeredPlan:
+    """The optimum OPT of [BOBW, Eq. (5)] for `targets`."""
+    rewards, constraints = targets(problem, episodes, seed, played)
+    return plan_layered(problem.loop_free, rewards, constraints)
+
+
+def feasibility_margin(problem: AdversarialProblem, episodes: int, seed: int) -> LayeredPlan:
+    """rho of [BOBW, Section 3.5]: of the mean if stochastic, of every G_t at once if adversarial.
+
+    Adaptive sequences: of all tables that the adversary could play.
+    """
+    sequence = problem.constraints
+    if sequence.stochastic:
+        return margin(problem.loop_free, sequences.mean(sequence))
+    stack = _finite_family(sequence, episodes, seed)
+    if stack is not None:
+        return margin(problem.loop_free, stack)
+    return with_cuts(problem.loop_free, _separation(sequence, episodes, seed))
+
+
+def always_safe_plan(
+    problem: AdversarialProblem, episodes: int, seed: int, played: Any = None
+) -> LayeredPlan:
+    """The best fixed policy that keeps every constraint in every single episode."""
+    rewards, _ = targets(problem, episodes, seed, played)
+    sequence = problem.constraints
+    stack = None if sequence.stochastic else _finite_family(sequence, episodes, seed)
+    if stack is not None:
+        return plan_layered(problem.loop_free, rewards, stack)
+    return with_cuts(problem.loop_free, _separation(sequence, episodes, seed), rewards)
+
+
+def _finite_family(sequence: TableSequence, episodes: int, seed: int) -> FloatArray | None:
+    """All tables that matter for 'in every episode', stacked (n, S, A), if there is no noise."""
+    if sequence.noise > 0.0:
+        return None
+    if sequence.adaptive or sequence.kind == "iid":
+        kept = sequence.tables
+    else:
+        kept = sequence.tables[sequences.corner_tables(sequence, episodes, seed)]
+    return kept.reshape(-1, *kept.shape[-2:])
+
+
+def _separation(sequence: TableSequence, episodes: int, seed: int) -> Any:
+    def worst(occupancy: FloatArray) -> tuple[FloatArray, float]:
+        best: tuple[FloatArray, float] = (np.zeros_like(occupancy), -np.inf)
+        for first in range(1, episodes + 1, sequences.BLOCK):
+            count = min(sequences.BLOCK, episodes - first + 1)
+            tables = sequences.block(sequence, first, count, seed)
+            totals = np.tensordot(tables, occupancy, axes=2)
+            place = np.unravel_index(int(totals.argmax()), totals.shape)
+            if totals[place] > best[1]:
+                best = (tables[place].copy(), float(totals[place]))
+        return best
+
+    return worst
+
+
+def require_feasible(problem: AdversarialProblem, episodes: int, seed: int) -> LayeredPlan:
+    """The margin's plan, or ModelError that says by how much the problem is infeasible."""
+    plan = feasibility_margin(problem, episodes, seed)
+    if plan.status is Status.SOLVED and plan.value <= 0.0:
+        raise ModelError(
+            f"problem '{problem.name}' has margin rho = {plan.value:.6g} <= 0: no policy keeps "
+            "every constraint strictly, so zeta and alpha are undefined"
+        )
+    return plan

@@ -1,0 +1,94 @@
+"""Compiled kernels of loop-free models agree with their plain twins."""
+
+import numpy as np
+import pytest
+
+from tightrope.kernels import layered as compiled
+from tightrope.kernels.reference import layered as plain
+from tightrope.problems.loop_free import random_layered
+
+
+@pytest.fixture(params=range(5))
+def world(request):
+    sizes = [(1, 5, 5, 5, 1), (1, 1), (1, 2, 7, 1), (1, 1, 1, 1), (1, 6, 3, 1)][request.param]
+    loop_free = random_layered(
+        layers=sizes, num_actions=request.param + 1, rho=0.5, seed=request.param
+    )
+    rng = np.random.default_rng(request.param)
+    model = loop_free.model
+    policy = rng.dirichlet(np.ones(model.num_actions), model.num_states)
+    if model.num_actions > 1:
+        policy[0] = np.eye(model.num_actions)[-1]
+    return loop_free, (model.indptr, model.indices, model.data), policy, rng
+
+
+def test_occupancy_value_and_minimum(world):
+    loop_free, csr, policy, rng = world
+    shape = policy.shape
+    q, q_plain = np.empty(shape), np.empty(shape)
+    compiled.layered_occupancy(*csr, policy, q)
+    plain.layered_occupancy(*csr, policy, q_plain)
+    np.testing.assert_allclose(q, q_plain, atol=1e-14)
+    assert q.sum() == pytest.approx(loop_free.num_layers)
+    table = rng.normal(size=shape)
+    table[-1] = 0
+    assert compiled.layered_value(*csr, policy, table) == pytest.approx((q * table).sum())
+    assert plain.layered_value(*csr, policy, table) == pytest.approx((q * table).sum())
+    best, best_plain = np.zeros(shape[0], np.int64), np.zeros(shape[0], np.int64)
+    value = compiled.layered_minimum(*csr, table, best)
+    assert value == pytest.approx(plain.layered_minimum(*csr, table, best_plain))
+    np.testing.assert_array_equal(best, best_plain)
+    assert value <= (q * table).sum() + 1e-12
+    sums = np.cumsum(rng.normal(size=(4, table.size)), axis=0)
+    earned = rng.normal(size=4)
+    first = compiled.largest_interval_regret(*csr, sums, earned, shape)
+    assert first == pytest.approx(plain.largest_interval_regret(*csr, sums, earned, shape))
+
+
+def test_episodes_counts_and_policies(world):
+    loop_free, csr, policy, _ = world
+    num_layers, shape = loop_free.num_layers, policy.shape
+    width = int(np.diff(loop_free.offsets).max())
+    both = []
+    for kernels in (compiled, plain):
+        draws = np.random.default_rng(7)
+        states, actions = np.zeros(num_layers + 1, np.int32), np.zeros(num_layers, np.int32)
+        counts, frozen = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        triples = np.zeros((*shape, width), np.int64)
+        epochs, log = 0, []
+        for _ in range(200):
+            kernels.layered_episode(*csr, policy, draws.random(2 * num_layers), states, actions)
+            log.append(states.copy())
+            if kernels.count_episode(states, actions, loop_free.offsets, frozen, counts, triples):
+                frozen[:] = counts
+                epochs += 1
+        both.append((np.array(log), counts, triples, epochs))
+    for left, right in zip(*both):
+        np.testing.assert_array_equal(left, right)
+    log, counts, triples, _ = both[0]
+    assert (loop_free.layers[log] == np.arange(num_layers + 1)).all()
+    np.testing.assert_array_equal(triples.sum(axis=2), counts)
+    q = np.empty(shape)
+    compiled.layered_occupancy(*csr, policy, q)
+    assert np.abs(counts / 200 - q).max() < 5 * 0.5 / np.sqrt(200)
+    back, back_plain = np.empty(shape), np.empty(shape)
+    compiled.policy_of(q, back)
+    plain.policy_of(q, back_plain)
+    np.testing.assert_allclose(back, back_plain)
+    reached = q.sum(axis=1) > 0
+    np.testing.assert_allclose(back[reached], policy[reached], atol=1e-12)
+    np.testing.assert_allclose(back[~reached], 1 / shape[1])
+
+
+def test_losses_and_products(world):
+    loop_free, _, policy, rng = world
+    g, r = loop_free.model.costs, loop_free.model.rewards
+    lam = rng.random(2) * 3
+    loss, loss_plain = np.empty(r.shape), np.empty(r.shape)
+    largest = compiled.lagrangian_loss(r, g, lam, loss)
+    assert largest == pytest.approx(plain.lagrangian_loss(r, g, lam, loss_plain))
+    np.testing.assert_allclose(loss, loss_plain)
+    out, out_plain = np.empty(2), np.empty(2)
+    compiled.inner_products(policy, g, out)
+    plain.inner_products(policy, g, out_plain)
+    np.testing.assert_allclose(out, out_plain)

@@ -1,0 +1,160 @@
+"""Sequences are replayable block by block, and know their hindsight averages exactly."""
+
+import numpy as np
+import pytest
+
+from tightrope.errors import ModelError
+from tightrope.planning.layered import margin, occupancy_of, plan_layered
+from tightrope.problems import adversarial, loop_free, sequences
+from tightrope.problems.adversarial import (
+    always_safe_plan,
+    feasibility_margin,
+    hindsight_plan,
+)
+from tightrope.problems.loop_free import random_layered
+
+T = 700
+WORLD = random_layered(seed=5, rho=1.2)
+R, G = WORLD.model.rewards, WORLD.model.costs
+OTHER = random_layered(seed=6, rho=1.2)
+R2, G2 = OTHER.model.rewards, OTHER.model.costs
+
+SEQUENCES = {
+    "iid": sequences.iid(R, channel="rewards", noise=0.4),
+    "draw": sequences.draw([R, R2], [0.3, 0.7], channel="rewards"),
+    "switching": sequences.switching(R, R2, 37, channel="rewards", noise=0.2),
+    "drift": sequences.drift(R, R2, T, channel="rewards"),
+    "piecewise": sequences.piecewise([R, R2, R], T, channel="rewards"),
+    "iid-g": sequences.iid(G, channel="constraints", noise=0.9),
+    "draw-g": sequences.draw([G, G2], [0.5, 0.5], channel="constraints", noise=0.1),
+    "switching-g": sequences.switching(G, G2, 50, channel="constraints"),
+    "drift-g": sequences.drift(G, G2, T, channel="constraints", noise=0.05),
+    "piecewise-g": sequences.piecewise([G, G2], T, channel="constraints"),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_any_episode_replays_without_the_ones_before(name):
+    sequence = SEQUENCES[name]
+    whole = sequences.block(sequence, 1, T, 11)
+    assert (whole >= sequence.low).all()
+    assert (whole <= sequence.high).all()
+    for first, count in ((1, 1), (256, 2), (257, 300), (T, 1)):
+        part = sequences.block(sequence, first, count, 11)
+        np.testing.assert_array_equal(part, whole[first - 1 : first - 1 + count])
+    average = sequences.hindsight_average(sequence, T, 11)
+    np.testing.assert_allclose(average, whole.mean(axis=0), atol=1e-12)
+    if sequence.noise or sequence.kind == "draw":
+        assert not np.array_equal(whole, sequences.block(sequence, 1, T, 12))
+
+
+@pytest.mark.parametrize("name", ["iid", "draw", "iid-g", "draw-g"])
+def test_stochastic_means_are_exact(name):
+    sequence = SEQUENCES[name]
+    blocks = sequences.block(sequence, 1, 20_000, 3)
+    spread = blocks.std(axis=0) / np.sqrt(20_000)
+    off = np.abs(blocks.mean(axis=0) - sequences.mean(sequence))
+    assert (off <= 5 * spread + 1e-12).all()
+
+
+def test_rewards_and_constraints_have_separate_noise():
+    problem = loop_free.stochastic_problem(WORLD)
+    r = sequences.block(problem.rewards, 1, 500, 0)[:, 0, 0]
+    g = sequences.block(problem.constraints, 1, 500, 0)[:, 0, 0, 0]
+    assert abs(np.corrcoef(r, g)[0, 1]) < 0.2
+
+
+def test_chosen_margin_is_exact_and_constraints_bind():
+    for seed in range(5):
+        world = random_layered(seed=seed, rho=0.7, num_constraints=2)
+        plan = margin(world, world.model.costs)
+        assert plan.value == pytest.approx(0.7, abs=1e-9)
+        assert plan.upper_bound == pytest.approx(0.7, abs=1e-9)
+        best = plan_layered(world)
+        assert best.gap < 1e-9
+        assert (best.constraints <= 1e-9).all()
+        assert best.multipliers.sum() > 1e-3
+
+
+def test_four_combinations_share_margin_and_optimum_of_the_law():
+    problems = loop_free.four_combinations(rho=1.0, episodes=1000, seed=4)
+    assert len(problems) == 4
+    for problem in problems.values():
+        assert feasibility_margin(problem, 1000, 0).value == pytest.approx(1.0, abs=1e-9)
+        assert hindsight_plan(problem, 1000, 0).gap < 1e-9
+
+
+def test_margin_of_noisy_adversarial_constraints_by_cuts():
+    """Cutting planes over all G_t give what one program with every G_t gives."""
+    sequence = sequences.switching(G, G2, 5, channel="constraints", noise=0.2)
+    problem = adversarial.AdversarialProblem(
+        name="noisy",
+        loop_free=WORLD,
+        constraints=sequence,
+        rewards=sequences.iid(R, channel="rewards"),
+    )
+    every = sequences.block(sequence, 1, 60, 2).reshape(-1, *R.shape)
+    plan = feasibility_margin(problem, 60, 2)
+    assert plan.value == pytest.approx(margin(WORLD, every).value, abs=1e-8)
+    safe = always_safe_plan(problem, 60, 2)
+    assert safe.value == pytest.approx(plan_layered(WORLD, R, every).value, abs=1e-7)
+    assert (np.tensordot(every, safe.occupancy, axes=2) <= 1e-8).all()
+
+
+def test_best_response_picks_the_worst_table():
+    problem = loop_free.best_response_problem(WORLD, rho=0.5)
+    uniform = occupancy_of(WORLD, np.full(R.shape, 1 / 3))
+    totals = np.tensordot(problem.rewards.tables, uniform, axes=2)
+    assert sequences.respond(problem.rewards, uniform) == totals.argmin()
+    totals = np.tensordot(problem.constraints.tables, uniform, axes=2).max(axis=1)
+    assert sequences.respond(problem.constraints, uniform) == totals.argmax()
+    with pytest.raises(ModelError, match="after the run"):
+        hindsight_plan(problem, 10, 0)
+
+
+def test_ten_layers_numbers():
+    """OPT and rho of the example against the printed alpha, from its closed form."""
+    relief = loop_free.ten_layers("relief", 1000)
+    trap = loop_free.ten_layers("trap", 1000)
+    assert feasibility_margin(relief, 1000, 0).value == pytest.approx(1.0)
+    assert feasibility_margin(trap, 1000, 0).value == pytest.approx(1.0)
+    assert hindsight_plan(relief, 1000, 0).value == pytest.approx(5.0)
+    assert hindsight_plan(trap, 1000, 0).value == pytest.approx(5 / 11)
+    first_halves = [sequences.block(p.constraints, 1, 500, 0) for p in (relief, trap)]
+    np.testing.assert_array_equal(*first_halves)
+
+
+def test_impossibility_numbers():
+    relief = loop_free.impossibility("relief", 100)
+    trap = loop_free.impossibility("trap", 100)
+    assert hindsight_plan(relief, 100, 0).value == pytest.approx(0.25)
+    assert hindsight_plan(trap, 100, 0).value == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(ModelError, match=r"rho = .* <= 0"):
+        adversarial.require_feasible(relief, 100, 0)
+
+
+@pytest.mark.parametrize("prices", ["stochastic", "adversarial"])
+def test_auction_budget_is_the_margin(prices):
+    problem = loop_free.auction_pacing(prices=prices, budget=0.6)
+    assert feasibility_margin(problem, 1000, 0).value == pytest.approx(0.6)
+    plan = hindsight_plan(problem, 1000, 0)
+    assert plan.constraints[0] == pytest.approx(0.0, abs=1e-9)
+    assert plan.multipliers[0] > 0
+
+
+def test_wrong_tables_are_named():
+    bad = R.copy()
+    bad[2, 1] = 1.5
+    with pytest.raises(ModelError, match=r"iid rewards: table 0 is 1.5 at \(2, 1\)"):
+        sequences.iid(bad, channel="rewards")
+    with pytest.raises(ModelError, match=r"expected a list of \(m, S, A\)"):
+        sequences.iid(R, channel="constraints")
+    with pytest.raises(ModelError, match="shape"):
+        adversarial.AdversarialProblem(
+            name="x",
+            loop_free=WORLD,
+            constraints=sequences.iid(G, channel="constraints"),
+            rewards=sequences.iid(np.zeros((3, 2)), channel="rewards"),
+        )
+    with pytest.raises(ModelError, match="rho must be in"):
+        random_layered(rho=9.0)
