@@ -7,64 +7,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from tests.io.samples import CHAIN, models, plain
 
 from tightrope.errors import ModelError
 from tightrope.io import load, save
-from tightrope.model.mdp import FiniteMDP
-
-CHAIN = [[[0.5, 0.5], [0.0, 1.0]], [[0.25, 0.75], [1.0, 0.0]]]
-
-
-def plain(**changes):
-    """Keys of a small model file."""
-    keys = {
-        "transitions": CHAIN,
-        "rewards": [[0.0, 1.0], [2.0, -3.0]],
-        "criterion": "episodic",
-        "horizon": 3,
-        "costs": [[[1.0, 0.0], [0.0, 1.0]]],
-        "capacities": [1.5],
-    }
-    keys.update(changes)
-    return {name: value for name, value in keys.items() if value is not None}
-
-
-def models():
-    rng = np.random.default_rng(1)
-    staged = rng.dirichlet(np.ones(3), (2, 3, 2))
-    third = np.full((3, 1, 3), 1 / 3)
-    return {
-        "plain": FiniteMDP(**plain(), axes="sas"),
-        "one state": FiniteMDP(transitions=np.ones((1, 1, 1)), rewards=[[7]], criterion="average"),
-        "staged": FiniteMDP(
-            transitions=staged,
-            rewards=rng.normal(size=(2, 3, 2)),
-            costs=rng.random((3, 2, 3, 2)),
-            capacities=[0.1, 0.2, 1 / 3],
-            senses=["<=", ">=", "<="],
-            cost_names=["fuel", "Wärme", "wear"],
-            initial=[1 / 3, 1 / 3, 1 / 3],
-            criterion="episodic",
-            horizon=2,
-        ),
-        "realised": FiniteMDP(
-            transitions=third,
-            rewards_next=rng.normal(size=(3, 1, 3)),
-            costs_next=rng.normal(size=(1, 3, 1, 3)),
-            capacities=[0.0],
-            criterion="discounted",
-            discount=0.95,
-            state_names=["a", "b", "c"],
-            action_names=["go"],
-        ),
-        "masked": FiniteMDP(
-            transitions=[[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]],
-            rewards=[[-1.0, -3.0], [1.0, -np.inf]],
-            available=[[True, True], [True, False]],
-            criterion="total",
-            axes="sas",
-        ),
-    }
 
 
 @pytest.mark.parametrize("name", models())

@@ -9,14 +9,23 @@ from typing import Any
 from tightrope.errors import ModelError
 from tightrope.io.arrays import load_json, load_npz, save_json, save_npz
 from tightrope.io.files import MAX_BYTES
+from tightrope.io.tables import load_csv, save_csv
 from tightrope.model.mdp import FiniteMDP
 
-READERS: dict[str, Callable[..., FiniteMDP]] = {".npz": load_npz, ".json": load_json}
-WRITERS: dict[str, Callable[..., None]] = {".npz": save_npz, ".json": save_json}
+READERS: dict[str, Callable[..., FiniteMDP]] = {
+    ".npz": load_npz,
+    ".json": load_json,
+    ".csv": load_csv,
+}
+WRITERS: dict[str, Callable[..., None]] = {
+    ".npz": save_npz,
+    ".json": save_json,
+    ".csv": save_csv,
+}
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES, **options: Any) -> FiniteMDP:
-    """Read a model from a file: ``.npz`` or ``.json``.
+    """Read a model from a file; the end of its name chooses the format.
 
     Loading never executes anything from the file.
 
@@ -37,7 +46,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES, **options: Any) -> Fin
 
 
 def save(model: FiniteMDP, path: str | Path, **options: Any) -> None:
-    """Write a model to a file whose name ends in ``.npz`` or ``.json``.
+    """Write a model to a file; the name's end (``.npz``, ``.json``, ``.csv``) chooses the format.
 
     >>> import tempfile, tightrope.io, numpy as np
     >>> from tightrope.model.mdp import FiniteMDP

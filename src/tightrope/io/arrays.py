@@ -13,7 +13,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,7 +68,7 @@ def load_npz(path: str | Path, *, max_bytes: int = MAX_BYTES) -> FiniteMDP:
 def _npz_fields(path: str | Path, archive: zipfile.ZipFile, max_bytes: int) -> dict[str, Any]:
     members = archive.infolist()
     names = [member.filename.removesuffix(".npy") for member in members]
-    _check_keys(path, names)
+    check_keys(path, names)
     if sum(member.file_size for member in members) > max_bytes:
         raise too_large(path, max_bytes)
     return {
@@ -114,20 +114,26 @@ def load_json(path: str | Path, *, max_bytes: int = MAX_BYTES) -> FiniteMDP:
     ModelError
         With the file and the line or key, what was expected and what came.
     """
+    fields = parse_json(path, read_text(path, max_bytes))
+    if not isinstance(fields, dict):
+        raise ModelError(f"{path}: expected one object with the keys of a model")
+    check_keys(path, fields)
+    return _build(path, fields)
+
+
+def parse_json(path: str | Path, text: str, first_line: int = 1) -> Any:
+    """JSON in which no key may be there twice; ModelError names the line."""
     try:
-        fields = json.loads(read_text(path, max_bytes), object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise ModelError(
-            f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})"
+            f"{path}, line {error.lineno + first_line - 1}, column {error.colno}: not JSON "
+            f"({error.msg})"
         ) from error
     except RecursionError as error:
         raise ModelError(f"{path}: lists are nested too deeply for a model") from error
     except ValueError as error:
         raise ModelError(f"{path}: {error}") from error
-    if not isinstance(fields, dict):
-        raise ModelError(f"{path}: expected one object with the keys of a model")
-    _check_keys(path, fields)
-    return _build(path, fields)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -139,14 +145,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _check_keys(path: str | Path, names: Iterable[str]) -> None:
+def check_keys(path: str | Path, names: Iterable[str], known: Sequence[str] = KEYS) -> None:
+    """Raise ModelError for a name that is not known, with the nearest one, or is there twice."""
     seen = set()
     for name in names:
         if name == "axes":
             raise ModelError(f"{path}: the axis order of a file is fixed (S, A, S): drop 'axes'")
-        if name not in KEYS:
-            near = difflib.get_close_matches(name, KEYS, n=1, cutoff=0.5)
-            hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(KEYS)}"
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
             raise ModelError(f"{path}: unknown key '{name}'; {hint}")
         if name in seen:
             raise ModelError(f"{path}: key '{name}' is there twice; keep one")
@@ -155,7 +162,7 @@ def _check_keys(path: str | Path, names: Iterable[str]) -> None:
 
 def _build(path: str | Path, fields: Mapping[str, Any]) -> FiniteMDP:
     try:
-        values = {name: _value(name, value) for name, value in fields.items()}
+        values = {name: field_value(name, value) for name, value in fields.items()}
         if "criterion" not in values:
             raise ModelError(
                 "key 'criterion' is missing: 'episodic' (with 'horizon'), 'average', 'discounted' "
@@ -166,7 +173,7 @@ def _build(path: str | Path, fields: Mapping[str, Any]) -> FiniteMDP:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _value(name: str, value: Any) -> Any:
+def field_value(name: str, value: Any) -> Any:
     """One value in the form that the constructor takes, or ModelError with the key."""
     if name == "criterion":
         if not isinstance(value, str):

@@ -37,14 +37,14 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
     return data
 
 
-def decode(path: str | Path, data: bytes) -> str:
+def decode(path: str | Path, data: bytes, first_line: int = 1) -> str:
     """UTF-8 text, with or without a byte order mark; ModelError names the line of a bad byte."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ModelError(f"{path}: is UTF-16 text; save it as UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = data.count(b"\n", 0, error.start) + first_line
         raise ModelError(
             f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8; save the file as "
             "UTF-8 (for Latin-1 text: iconv -f latin1 -t utf-8)"
