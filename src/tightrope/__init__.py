@@ -1,3 +1,57 @@
-"""Tightrope: online reinforcement learning with guarantees."""
+"""Tightrope: online reinforcement learning with guarantees.
+
+Constraints, the average-reward criterion, exact regret and exact constraint violation.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tightrope import planning as planning
+    from tightrope import problems as problems
+    from tightrope.io import load as load
+    from tightrope.io import save as save
+    from tightrope.model.mdp import FiniteMDP as FiniteMDP
+    from tightrope.model.policy import load_policy as load_policy
+    from tightrope.model.policy import save_policy as save_policy
+    from tightrope.planning import evaluate as evaluate
+    from tightrope.planning import plan as plan
+    from tightrope.types import Average as Average
+    from tightrope.types import Discounted as Discounted
+    from tightrope.types import Episodic as Episodic
+    from tightrope.types import Total as Total
+
+# Public names and where they live. They are imported on first use, so that the command line starts
+# without NumPy, numba or Gymnasium.
+_HOMES = {
+    "Average": "tightrope.types",
+    "Discounted": "tightrope.types",
+    "Episodic": "tightrope.types",
+    "FiniteMDP": "tightrope.model.mdp",
+    "Total": "tightrope.types",
+    "evaluate": "tightrope.planning",
+    "load": "tightrope.io",
+    "load_policy": "tightrope.model.policy",
+    "plan": "tightrope.planning",
+    "save": "tightrope.io",
+    "save_policy": "tightrope.model.policy",
+}
+_MODULES = ("planning", "problems")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"tightrope.{name}")
+    raise AttributeError(f"module 'tightrope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,6 +38,19 @@ from tightrope.types import (
 MASK_HINT = "; if the action does not exist there, say so with available=(S, A) bool"
 FLOAT32_EPS = float(np.finfo(np.float32).eps)
 FLOAT64_EPS = float(np.finfo(np.float64).eps)
+
+
+class Tables(NamedTuple):
+    """A model as plain arrays, in the order in which the kernels take them."""
+
+    start: np.ndarray  #: (R,) int64, first entry of row ``h*S*A + s*A + a``
+    stop: np.ndarray  #: (R,) int64
+    indices: np.ndarray  #: (nnz,) int32
+    data: FloatArray  #: (nnz,)
+    rewards: FloatArray  #: (1 or H, S, A)
+    costs: FloatArray  #: (m, 1 or H, S, A)
+    available: BoolArray  #: (S, A)
+    initial: FloatArray  #: (S,)
 
 
 class FiniteMDP:
@@ -102,6 +115,8 @@ class FiniteMDP:
     action_names: tuple[str, ...] | None
     cost_names: tuple[str, ...]
     largest_correction: float  #: largest |row sum - 1| that was corrected on the way in
+    _writeable: dict[str, np.ndarray]
+    _stages: int
     content_hash: str  #: sha256 over everything above but the correction
 
     def __init__(
@@ -131,8 +146,14 @@ class FiniteMDP:
         def keep(**values: Any) -> None:
             for name, value in values.items():
                 if isinstance(value, np.ndarray):
+                    self._writeable[name] = value
+                    value = value.view()
                     value.flags.writeable = False
                 object.__setattr__(self, name, value)
+
+        # Compiled kernels are specialised on writeability, so they get the arrays behind the
+        # read-only views (and never write).
+        object.__setattr__(self, "_writeable", {})
 
         if isinstance(costs, Mapping):
             cost_names, costs, capacities = split_named_costs(costs, capacities, cost_names)
@@ -212,7 +233,7 @@ class FiniteMDP:
     @property
     def num_tables(self) -> int:
         """Number of stored transition tables: 1, or the horizon for per-step transitions."""
-        return int(self._stages)  # type: ignore[attr-defined]
+        return self._stages
 
     @property
     def staged(self) -> bool:
@@ -275,6 +296,22 @@ class FiniteMDP:
             cost_ranges=ranges.reshape(self.num_costs, 2),
             feedback=feedback,
             **extra,
+        )
+
+    def tables(self) -> Tables:
+        """The arrays that compiled kernels take; kernels read them only."""
+        arrays: dict[str, np.ndarray] = self._writeable
+        shape = (self.num_states, self.num_actions)
+        stages = self.costs.shape[1] if self.costs.ndim == 4 else 1
+        return Tables(
+            start=arrays["indptr"][:-1],
+            stop=arrays["indptr"][1:],
+            indices=arrays["indices"],
+            data=arrays["data"],
+            rewards=arrays["rewards"].reshape(-1, *shape),
+            costs=arrays["costs"].reshape(self.num_costs, stages, *shape),
+            available=arrays["available"],
+            initial=arrays["initial"],
         )
 
     # ------------------------------------------------------- copies and dicts

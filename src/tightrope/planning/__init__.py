@@ -1,1 +1,46 @@
+"""Planners for known models: each returns a policy with a certificate."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.errors import ModelError
+from tightrope.model.mdp import FiniteMDP
+from tightrope.planning.episodic import backward_induction, plan_episodic
+from tightrope.planning.evaluation import Evaluation, evaluate
+from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
+from tightrope.planning.solution import LeastViolation, Solution
+from tightrope.types import Episodic
+
+__all__ = [
+    "Evaluation",
+    "LeastViolation",
+    "Solution",
+    "backward_induction",
+    "evaluate",
+    "markov_policy",
+    "occupancy",
+    "plan",
+    "plan_episodic",
+    "policy_from_occupancy",
+]
+
+
+def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
+    """The constrained optimum of a model under its own criterion, with a certificate.
+
+    Parameters
+    ----------
+    solver : 'auto', 'lp', 'column-generation' (episodic), 'value-iteration', 'policy-iteration'
+    options : those of the criterion's planner
+
+    Examples
+    --------
+    >>> from tightrope.problems import mars_rover
+    >>> solution = plan(mars_rover())
+    >>> solution.status.value, round(solution.value, 8), solution.multipliers.round(8)
+    ('solved', 1.53628844, array([0.19298178]))
+    """
+    if isinstance(model.criterion, Episodic):
+        return plan_episodic(model, solver=solver, **options)
+    raise ModelError(f"no planner for criterion {model.criterion}")

@@ -1,0 +1,1 @@
+"""Plain NumPy twins of the compiled kernels: they read like the formulas."""

@@ -1,0 +1,136 @@
+"""Exact planning for the episodic criterion: two independent solvers, one kind of answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from tightrope.errors import ConfigError, Status
+from tightrope.kernels import episodic as kernels
+from tightrope.model.mdp import FiniteMDP, Tables
+from tightrope.model.policy import DeterministicPolicy, Policy, mixture
+from tightrope.planning import column_generation, lp
+from tightrope.planning.evaluation import policy_values
+from tightrope.planning.occupancy import policy_from_occupancy
+from tightrope.planning.solution import LeastViolation, Solution
+from tightrope.types import FloatArray
+
+SOLVERS = ("auto", "column-generation", "lp")
+
+
+def signed_tables(model: FiniteMDP) -> tuple[Tables, FloatArray]:
+    """Tables and capacities in which every constraint reads ``cost <= capacity``."""
+    tables = model.tables()
+    signs = model.signs
+    if (signs < 0).any():
+        tables = tables._replace(costs=tables.costs * signs[:, None, None, None])
+    return tables, model.capacities * signs
+
+
+def backward_induction(
+    model: FiniteMDP, *, multipliers: FloatArray | None = None, reward_weight: float = 1.0
+) -> tuple[DeterministicPolicy, float]:
+    """The best policy for ``reward_weight * reward - multipliers @ cost``, and its objective.
+
+    `multipliers` (m,) may have any sign; the default is 0, the unconstrained problem.
+
+    >>> from tightrope.problems import mars_rover
+    >>> policy, value = backward_induction(mars_rover())
+    >>> policy.actions.shape, round(value, 8)
+    ((30, 64), 1.81682218)
+    """
+    prices = np.zeros(model.num_costs)
+    if multipliers is not None:
+        prices = np.array(multipliers, dtype=np.float64)
+        if prices.shape != (model.num_costs,):
+            raise ConfigError(
+                f"multipliers have shape {prices.shape}, expected ({model.num_costs},)"
+            )
+    actions = np.empty((model.horizon, model.num_states), dtype=np.int32)
+    objective = kernels.best_response(
+        *model.tables(), model.horizon, float(reward_weight), prices, actions
+    )
+    return DeterministicPolicy(actions), float(objective)
+
+
+def plan_episodic(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 1e-9) -> Solution:
+    """The constrained optimum of an episodic model.
+
+    Parameters
+    ----------
+    solver : 'column-generation' (what 'auto' takes) or 'lp'
+        Dynamic programs under a small master, or HiGHS on the whole sparse program.
+    tolerance : relative gap at which column generation stops
+    """
+    if solver not in SOLVERS:
+        raise ConfigError(f"solver for episodic models must be one of {SOLVERS}, got {solver!r}")
+    started = time.perf_counter()
+    answer = _by_lp(model) if solver == "lp" else _by_columns(model, tolerance)
+    solver = "lp" if solver == "lp" else "column-generation"
+    return _report(model, solver, started, *answer)
+
+
+Answer = tuple[Status, Policy, FloatArray, dict[str, Any]]
+"""Status, policy (of least violation if infeasible), multipliers or Farkas weights, statistics."""
+
+
+def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
+    tables, capacities = signed_tables(model)
+    size = column_generation.pool_size(model.num_costs)
+    pool = np.empty((size, model.horizon, model.num_states), dtype=np.int32)
+    found = column_generation.solve(tables, model.horizon, capacities, pool, tolerance=tolerance)
+    policy = mixture(
+        [DeterministicPolicy(pool[slot].copy()) for slot in found.slots], found.weights
+    )
+    return found.status, policy, found.multipliers, {"dynamic_programs": found.programs}
+
+
+def _by_lp(model: FiniteMDP) -> Answer:
+    tables, capacities = signed_tables(model)
+    found = lp.solve_episodic(tables, model.horizon, capacities)
+    policy = policy_from_occupancy(np.maximum(found.measure, 0.0), model.available)
+    return found.status, policy, found.multipliers, {"simplex_iterations": found.iterations}
+
+
+def _report(
+    model: FiniteMDP, solver: str, started: float, status: Status, policy: Policy,
+    multipliers: FloatArray, statistics: dict[str, Any],
+) -> Solution:  # fmt: skip
+    """Evaluate the policy again and certify the bounds with one dynamic program."""
+    tables, limits = signed_tables(model)
+    values = policy_values(model, policy)
+    excess = model.signs * values[1:] - limits
+    scratch = np.empty((model.horizon, model.num_states), dtype=np.int32)
+    infeasible = status is Status.INFEASIBLE
+    objective = kernels.best_response(
+        *tables, model.horizon, 0.0 if infeasible else 1.0, multipliers, scratch
+    )
+    least = None
+    if infeasible:
+        least = LeastViolation(
+            policy=policy,
+            value=float(values[0]),
+            costs=values[1:],
+            shortfall=float(excess.max()),
+            weights=multipliers,
+            certified=-float(objective),
+        )
+    statistics["largest_excess"] = float(excess.max(initial=0.0))
+    return Solution(
+        status=status,
+        solver=solver,
+        value=None if infeasible else float(values[0]),
+        policy=None if infeasible else policy,
+        costs=values[1:],
+        capacities=model.capacities,
+        cost_names=model.cost_names,
+        multipliers=np.full(model.num_costs, np.nan) if infeasible else multipliers,
+        lower_bound=-np.inf if infeasible else float(values[0]),
+        upper_bound=-np.inf if infeasible else float(objective + multipliers @ limits),
+        seconds=time.perf_counter() - started,
+        model_hash=model.content_hash,
+        least_violation=least,
+        statistics=statistics,
+    )

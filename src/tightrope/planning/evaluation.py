@@ -1,0 +1,61 @@
+"""Exact evaluation of policies: what a policy earns and consumes, never by sampling."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tightrope.errors import ModelError
+from tightrope.kernels import episodic
+from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, check_policy
+from tightrope.planning.occupancy import occupancy
+from tightrope.types import Episodic, FloatArray, IntArray
+
+
+class Evaluation(NamedTuple):
+    """Expected reward and costs (m,) of a policy, in the units of the model's criterion."""
+
+    value: float
+    costs: FloatArray
+
+
+def evaluate(model: FiniteMDP, policy: Policy) -> Evaluation:
+    """Exact value and costs of any policy.
+
+    Raises ModelError, with the place, if the policy does not fit the model.
+
+    >>> from tightrope.model.policy import uniform_policy
+    >>> from tightrope.problems import mars_rover
+    >>> model = mars_rover()
+    >>> value, costs = evaluate(model, uniform_policy(model.available))
+    >>> round(value, 6), costs.round(6)
+    (0.922756, array([0.896213]))
+    """
+    if not isinstance(model.criterion, Episodic):
+        raise ModelError(f"evaluate expects an episodic model, got {model.criterion}")
+    check_policy(policy, model.available, model.horizon)
+    values = policy_values(model, policy)
+    return Evaluation(float(values[0]), values[1:])
+
+
+def policy_values(model: FiniteMDP, policy: Policy) -> FloatArray:
+    """(1 + m,) expected reward and costs of an episode; the policy is taken as valid."""
+    if isinstance(policy, MixturePolicy):
+        parts = policy.components
+        if all(isinstance(part, DeterministicPolicy) and part.staged for part in parts):
+            actions = np.stack([part.actions for part in parts])  # type: ignore[union-attr]
+            return policy.weights @ action_values(model, actions)
+        return policy.weights @ np.array([policy_values(model, part) for part in parts])
+    if isinstance(policy, DeterministicPolicy):
+        actions = policy.actions if policy.staged else policy.actions[None]
+        return action_values(model, actions[None])[0]
+    measure = occupancy(model, policy)
+    return np.array([(measure * model.rewards).sum(), *((measure * c).sum() for c in model.costs)])
+
+
+def action_values(model: FiniteMDP, actions: IntArray) -> FloatArray:
+    """(K, 1 + m) values of K deterministic policies, (K, H, S) or (K, 1, S)."""
+    actions = np.array(actions, dtype=np.int32, order="C")
+    return episodic.evaluate_actions(*model.tables(), model.horizon, actions)

@@ -1,0 +1,58 @@
+"""Compiled kernels against their plain twins."""
+
+import numpy as np
+import pytest
+from tests.random_models import random_episodic
+
+from tightrope.kernels import episodic as fast
+from tightrope.kernels.reference import episodic as plain
+from tightrope.model.policy import probabilities, uniform_policy
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_twins(seed):
+    model = random_episodic(seed)
+    t, H, m = model.tables(), model.horizon, model.num_costs
+    rng = np.random.default_rng(seed)
+    prices = rng.random(m)
+    left = np.empty((H, model.num_states), dtype=np.int32)
+    right = np.empty_like(left)
+    a = fast.best_response(*t, H, 1.0, prices, left)
+    b = plain.best_response(*t, H, 1.0, prices, right)
+    assert a == pytest.approx(b, rel=1e-12, abs=1e-12)
+    pool = np.stack([left, right])
+    values = fast.evaluate_actions(*t, H, pool)
+    assert values == pytest.approx(plain.evaluate_actions(*t, H, pool), rel=1e-11, abs=1e-11)
+    assert values[0, 0] - prices @ values[0, 1:] == pytest.approx(a, rel=1e-9, abs=1e-9)
+    table = probabilities(uniform_policy(model.available), model.num_actions)[None].copy()
+    args = (t.start, t.stop, t.indices, t.data, t.available, t.initial, H, table)
+    assert fast.occupancy(*args) == pytest.approx(plain.occupancy(*args), abs=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_master_against_highs(seed):
+    """Random masters, some infeasible, some with repeated columns."""
+    rng = np.random.default_rng(seed)
+    m, used = int(rng.integers(0, 5)), int(rng.integers(1, 12))
+    values = rng.normal(size=(used + 2, 1 + m)).round(int(rng.integers(0, 4)))
+    limits = rng.normal(size=m) + 0.3
+    basis = np.zeros(m + 1, dtype=np.int64)
+    x, y = np.zeros(m + 1), np.zeros(m + 1)
+    code, phase, objective, slot = fast.master(
+        used, values, limits.copy(), np.ones(m), 1e-12, basis, 0, x, y
+    )
+    best, _ = plain.master(values[:used], limits)
+    assert code == fast.SOLVED
+    assert slot == used
+    if np.isinf(best):
+        assert phase == 1
+        assert objective < 0
+        assert (values[:used, 1:] @ y[:m]).min() > limits @ y[:m]
+    else:
+        assert phase == 2
+        assert objective == pytest.approx(best, abs=1e-9)
+        assert (y[:m] >= -1e-12).all()
+        columns = basis < values.shape[0]
+        mixed = x[columns] @ values[basis[columns]]
+        assert (mixed[1:] <= limits + 1e-9).all()
+        assert mixed[0] == pytest.approx(best, abs=1e-9)
