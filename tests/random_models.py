@@ -23,11 +23,11 @@ def random_episodic(seed: int) -> FiniteMDP:
     available[np.arange(S), rng.integers(0, A, S)] = True
     senses = rng.choice(["<=", ">="], size=m, p=[0.7, 0.3])
     costs = rng.normal(size=(m, *shape(staged[2], S, A)))
-    anchor = rng.random(m) * 0.5 * H * np.where(senses == "<=", 1.0, -1.0)
+    anchor = (rng.random(m) - 0.45) * H * np.where(senses == "<=", 1.0, -1.0)
     return FiniteMDP(
         transitions=transitions,
         axes="sas",
-        rewards=rng.normal(size=shape(staged[1], S, A)) * 10 ** rng.integers(-2, 3),
+        rewards=rng.normal(size=shape(staged[1], S, A)) * 10.0 ** rng.integers(-2, 3),
         costs=costs if m else None,
         capacities=anchor if m else None,
         senses=list(senses),

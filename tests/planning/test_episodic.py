@@ -52,7 +52,7 @@ def check_certificate(model, solution):
     cheapest = -kernels.best_response(*tables, model.horizon, 0.0, weights, actions)
     assert cheapest > weights @ limits
     assert cheapest - weights @ limits <= least.shortfall + 1e-9
-    value, costs = tr.evaluate(model, least.policy)
+    _value, costs = tr.evaluate(model, least.policy)
     assert (model.signs * (costs - model.capacities)).max() == pytest.approx(least.shortfall)
 
 

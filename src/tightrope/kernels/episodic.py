@@ -231,8 +231,8 @@ def _simplex(pool, used, values, limits, z_coef, basis, phase, x, y):
     """Primal simplex over the first `used` columns, from `basis`, which it updates.
 
     Returns (status, objective) and writes x (m+1,), the basic variables, and y (m+1,), the duals:
-    y[:m] are the multipliers and y[m] is the price of the convexity row. In phase 1 it stops as soon as the
-    violation leaves the basis (status SOLVED with z non-basic) or is minimal.
+    y[:m] are the multipliers and y[m] is the price of the convexity row. In phase 1 it stops as
+    soon as the violation leaves the basis (status SOLVED with z non-basic) or is minimal.
     """
     m = limits.size
     n = m + 1
