@@ -9,8 +9,11 @@ from typing import Any
 from tightrope.errors import ModelError
 from tightrope.io.arrays import load_json, load_npz, save_json, save_npz
 from tightrope.io.files import MAX_BYTES
+from tightrope.io.gymnasium import from_gymnasium
 from tightrope.io.tables import load_csv, save_csv
 from tightrope.model.mdp import FiniteMDP
+
+__all__ = ["from_gymnasium", "load", "save"]
 
 READERS: dict[str, Callable[..., FiniteMDP]] = {
     ".npz": load_npz,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,21 @@ class Parts:
         out = np.zeros(int(np.prod(shape)))
         out[self.rows] = stored
         return out.reshape(shape) if (out[self.rows] == stored).all() else None
+
+    def rewards(self, values: FloatArray) -> dict[str, Any]:
+        """``rewards`` if the column depends on the pair alone, else ``rewards_next``."""
+        means = self.table(values)
+        return {"rewards_next": self.realised(values)} if means is None else {"rewards": means}
+
+    def costs(self, columns: Mapping[str, FloatArray]) -> dict[str, Any]:
+        """``cost_names`` and ``costs``, or ``costs_next`` if one depends on the next state."""
+        if not columns:
+            return {}
+        tables = [self.table(values) for values in columns.values()]
+        names = {"cost_names": list(columns)}
+        if any(means is None for means in tables):
+            return {"costs_next": np.stack([self.realised(v) for v in columns.values()]), **names}
+        return {"costs": np.stack([means for means in tables if means is not None]), **names}
 
 
 def assemble(

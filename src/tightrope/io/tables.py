@@ -347,32 +347,22 @@ def _rewards(table: _Table, parts: Parts) -> dict[str, Any]:
         return out | ({"rewards": _means(table, parts, "reward")} if "reward" in columns else {})
     if "reward" not in columns:
         return {}
-    means = parts.table(columns["reward"])
-    if means is not None:
-        return {"rewards": means}
-    return {"rewards_next": parts.realised(columns["reward"])}
+    return parts.rewards(columns["reward"])
 
 
 def _costs(table: _Table, parts: Parts) -> dict[str, Any]:
     columns = table.columns
     given = {role.split(":", 1)[1]: role for role in columns if role.startswith("cost:")}
     nexts = {role.split(":", 1)[1]: role for role in columns if role.startswith("cost_next:")}
-    if not given and not nexts:
-        return {}
+    if not nexts:
+        return parts.costs({name: columns[role] for name, role in given.items()})
+    if given and set(given) != set(nexts):
+        raise ModelError(f"{table.path}: realised costs need a column cost_next for each cost")
     names = list(given or nexts)
     out: dict[str, Any] = {"cost_names": names}
-    if nexts:
-        if set(nexts) != set(names):
-            raise ModelError(f"{table.path}: realised costs need a column cost_next for each cost")
-        out["costs_next"] = np.stack([parts.realised(columns[nexts[name]]) for name in names])
-        if given:
-            out["costs"] = np.stack([_means(table, parts, given[name]) for name in names])
-        return out
-    tables = [parts.table(columns[given[name]]) for name in names]
-    if all(means is not None for means in tables):
-        out["costs"] = np.stack(tables)  # type: ignore[arg-type]
-    else:
-        out["costs_next"] = np.stack([parts.realised(columns[given[name]]) for name in names])
+    out["costs_next"] = np.stack([parts.realised(columns[nexts[name]]) for name in names])
+    if given:
+        out["costs"] = np.stack([_means(table, parts, given[name]) for name in names])
     return out
 
 
