@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tightrope import planning as planning
     from tightrope import problems as problems
+    from tightrope.io import from_gymnasium as from_gymnasium
     from tightrope.io import load as load
     from tightrope.io import save as save
     from tightrope.model.mdp import FiniteMDP as FiniteMDP
@@ -34,6 +35,7 @@ _HOMES = {
     "FiniteMDP": "tightrope.model.mdp",
     "Total": "tightrope.types",
     "evaluate": "tightrope.planning",
+    "from_gymnasium": "tightrope.io",
     "load": "tightrope.io",
     "load_policy": "tightrope.model.policy",
     "plan": "tightrope.planning",

@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tightrope import from_gymnasium
 from tightrope.errors import ConfigError, ModelError, ModelWarning
-from tightrope.io import from_gymnasium
 from tightrope.io.gymnasium import EstimatedMDP, index_space
 from tightrope.planning import plan
 
