@@ -8,6 +8,7 @@ from typing import Any
 
 from tightrope.errors import ModelError
 from tightrope.io.arrays import load_json, load_npz, save_json, save_npz
+from tightrope.io.cassandra import load_cassandra, save_cassandra
 from tightrope.io.files import MAX_BYTES
 from tightrope.io.gymnasium import from_gymnasium
 from tightrope.io.tables import load_csv, save_csv
@@ -19,11 +20,14 @@ READERS: dict[str, Callable[..., FiniteMDP]] = {
     ".npz": load_npz,
     ".json": load_json,
     ".csv": load_csv,
+    ".mdp": load_cassandra,
+    ".pomdp": load_cassandra,
 }
 WRITERS: dict[str, Callable[..., None]] = {
     ".npz": save_npz,
     ".json": save_json,
     ".csv": save_csv,
+    ".mdp": save_cassandra,
 }
 
 
