@@ -30,14 +30,36 @@ def add_to_statistics(features, states, actions, rewards, gram, reward_sum, succ
 
 
 @kernel
-def least_squares_value_iteration(
-    features, reward_weights, successor_weights, bonus, available, cap, horizon
-):
-    """[LIN, Algorithm 2] backward: ``Q_h = min(phi'(b + M V_{h+1}) + bonus, cap)``, V_{H+1} = 0.
+def invert(gram):
+    """Inverse of a positive definite matrix (d, d) by its Cholesky factor."""
+    size = gram.shape[0]
+    lower = np.zeros((size, size))
+    for j in range(size):
+        for i in range(j, size):
+            total = gram[i, j]
+            for k in range(j):
+                total -= lower[i, k] * lower[j, k]
+            lower[i, j] = np.sqrt(total) if i == j else total / lower[j, j]
+    root = np.zeros((size, size))  # inverse of the factor
+    for j in range(size):
+        root[j, j] = 1.0 / lower[j, j]
+        for i in range(j + 1, size):
+            total = 0.0
+            for k in range(j, i):
+                total -= lower[i, k] * root[k, j]
+            root[i, j] = total / lower[i, i]
+    return root.T @ root
 
-    reward_weights (d,) and successor_weights (d, S) are b and M times the inverse Gram matrix,
-    bonus (S, A). The action is the first within 1e-9 (relative to the cap) of the best, so that
-    rounding does not choose between equals.
+
+@kernel
+def least_squares_value_iteration(
+    features, gram, reward_sum, successor_sum, beta, available, cap, horizon
+):
+    """[LIN, Algorithm 2] backward: ``Q_h = min(phi'w_h + beta |phi|, cap)`` with V_{H+1} = 0.
+
+    ``w_h = gram^-1 (reward_sum + successor_sum V_{h+1})`` and |phi| the norm of the inverse Gram
+    matrix. The action is the first within 1e-9 (relative to the cap) of the best, so that rounding
+    does not choose between equals.
 
     Returns actions (H, S), values (H, S), weights (H, d).
     """
@@ -47,6 +69,18 @@ def least_squares_value_iteration(
     weights = np.zeros((horizon, dimension))
     q = np.empty(num_actions)
     slack = 1e-9 * max(1.0, cap)
+    inverse = invert(gram)
+    reward_weights = inverse @ reward_sum
+    successor_weights = inverse @ successor_sum
+    bonus = np.zeros((num_states, num_actions))
+    for s in range(num_states):
+        for a in range(num_actions):
+            total = 0.0
+            for i in range(dimension):
+                if features[s, a, i] != 0.0:
+                    for j in range(dimension):
+                        total += features[s, a, i] * inverse[i, j] * features[s, a, j]
+            bonus[s, a] = beta * np.sqrt(total)
     for h in range(horizon - 1, -1, -1):
         for i in range(dimension):
             total = reward_weights[i]

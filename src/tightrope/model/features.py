@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import ConfigError, ModelError
-from tightrope.types import BoolArray, FloatArray
+from tightrope.types import BoolArray, FloatArray, ProblemSpec
 
 LARGEST_NORM = math.sqrt(2.0)  #: [LIN, Assumption 2]
 RANK_TOLERANCE = 1e-9
@@ -321,3 +321,27 @@ def enclosing_ellipsoid(
     largest = float(np.einsum("nd,nd->n", points @ inverse, points).max())
     # volume of the scaled ellipsoid against the bound that the design gives: (largest / d)^(d/2)
     return inverse / largest, max(0.0, 0.5 * dimension * math.log(largest / dimension))
+
+
+def features_of(spec: ProblemSpec) -> FloatArray:
+    """The features of a finite problem, checked; one-hot where the problem declares none."""
+    if spec.features is None:
+        return one_hot(spec.available)
+    check_features(spec.features, spec.available)
+    return np.asarray(spec.features, dtype=np.float64)
+
+
+def declared(spec: ProblemSpec, name: str, given: float | None, learner: str) -> float:
+    """Prior knowledge from the configuration, else from the problem; ConfigError if in neither."""
+    value = spec.knowledge.get(name) if given is None else given
+    if value is None:
+        raise ConfigError(
+            f"{learner} needs the {name.replace('_', ' ')} of the problem: declare it in "
+            f"spec(knowledge={{'{name}': ...}}) or set {name} in the configuration"
+        )
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(
+            f"{learner} needs a finite {name.replace('_', ' ')} > 0, got {value}; where the "
+            f"assumption fails, set {name} in the configuration (it is then recorded as declared)"
+        )
+    return float(value)

@@ -279,7 +279,7 @@ class FiniteMDP:
         if feedback == "mean":
             pays = self.rewards
         consumes = self.costs if self.costs_next is None or feedback == "mean" else self.costs_next
-        flat = consumes.reshape(self.num_costs, -1)
+        flat = consumes.reshape(self.num_costs, consumes.size // max(1, self.num_costs))
         ranges = np.stack([flat.min(axis=1), flat.max(axis=1)], axis=1) if self.num_costs else flat
         return ProblemSpec(
             num_states=self.num_states,

@@ -8,17 +8,13 @@ import numpy as np
 from scipy.special import betainc
 
 from tightrope.errors import ConfigError, ModelError
+from tightrope.model import chain
 from tightrope.model.features import random_simplex
-from tightrope.model.linear import (
-    ContinuousLinearMDP,
-    LinearMDP,
-    contraction_time,
-    excitation,
-    interpolated_features,
-)
+from tightrope.model.linear import ContinuousLinearMDP, LinearMDP, interpolated_features
 from tightrope.model.mdp import FiniteMDP
 from tightrope.types import Average, FloatArray
 
+SIGMA_POLICIES = 65_536  # deterministic policies up to which sigma is computed and declared
 QUADRATURE_ERROR = 1e-12
 """Allowance for rounding in the integrals, per unit of span; scipy's betainc has about 1e-14."""
 
@@ -61,10 +57,9 @@ def random_linear_mdp(
         criterion=Average(),
         axes="sas",
     )
-    knowledge = {"mixing_time": contraction_time(model)}
-    sigma, exact = excitation(model, features) if actions**states <= 1 << 16 else (0.0, False)
-    if exact:
-        knowledge["sigma"] = sigma
+    knowledge = {"mixing_time": chain.mixing_time(model)}
+    if float(actions) ** states <= SIGMA_POLICIES:
+        knowledge["sigma"] = chain.sigma(model, features)
     return LinearMDP(model=model, features=features, knowledge=knowledge)
 
 

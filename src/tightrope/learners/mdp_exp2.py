@@ -1,0 +1,200 @@
+"""MDP-EXP2: exponential weights over estimated state-action bias functions.
+
+Reference: [LIN] Wei, Jafarnia-Jahromi, Luo and Jain (2020), Learning infinite-horizon
+average-reward MDPs with linear function approximation, Algorithm 3.
+
+Deviations:
+1. N is rounded up and B up to a multiple of 2N; the threshold of M_k follows the rounded values.
+2. A last epoch that T cuts short is played and not learnt from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tightrope.errors import ConfigError
+from tightrope.learners.olsvi_fh import check_unit_rewards
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.ucrl2 import check_stream
+from tightrope.model.features import declared, features_of
+from tightrope.model.policy import StochasticPolicy
+from tightrope.types import BoolArray, FloatArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings; a scale of 1 is as proved.
+
+    Attributes
+    ----------
+    steps : int
+        T, for which the constants are set.
+    mixing_time, sigma : float or None
+        Of [LIN, Assumptions 3 and 5]; None takes what the problem declares.
+    length_scale, batch_scale, step_scale, threshold_scale : float
+        Multiply N, B / N, eta, and the least eigenvalue that M_k must have.
+    """
+
+    steps: int
+    mixing_time: float | None = None
+    sigma: float | None = None
+    length_scale: float = 1.0
+    batch_scale: float = 1.0
+    step_scale: float = 1.0
+    threshold_scale: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """N, B, eta and the threshold of an epoch."""
+
+    length: int
+    batch: int
+    step: float
+    threshold: float
+
+
+def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
+    """[LIN, Theorem 7]; the guarantee is in expectation, so `delta` is not used."""
+    return Config(
+        steps=steps,
+        mixing_time=declared(spec, "mixing_time", None, "mdp-exp2"),
+        sigma=declared(spec, "sigma", None, "mdp-exp2"),
+    )
+
+
+def constants(spec: ProblemSpec, config: Config, dimension: int) -> Constants:
+    """Algorithm 3: N = 8 t_mix log T, B = 32 N log(dT) / sigma, eta, threshold B sigma / (24 N)."""
+    time = declared(spec, "mixing_time", config.mixing_time, "mdp-exp2")
+    sigma = declared(spec, "sigma", config.sigma, "mdp-exp2")
+    length = max(1, math.ceil(config.length_scale * 8.0 * time * math.log(config.steps)))
+    ratio = config.batch_scale * 32.0 * math.log(dimension * config.steps) / sigma
+    batch = 2 * length * max(1, math.ceil(ratio / 2.0))
+    step = min(math.sqrt(1.0 / (config.steps * time)), sigma / (24.0 * length))
+    return Constants(
+        length=length,
+        batch=batch,
+        step=config.step_scale * step,
+        threshold=config.threshold_scale * batch * sigma / (24.0 * length),
+    )
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """Rewards in [-1, 1], known t_mix and sigma, at least one whole epoch."""
+    check_stream(spec, "mdp-exp2")
+    check_unit_rewards(spec, "mdp-exp2")
+    if config.steps < 2:
+        raise ConfigError(f"steps must be at least 2, got {config.steps}")
+    parts = constants(spec, config, features_of(spec).shape[2])
+    if parts.batch > config.steps:
+        raise ConfigError(
+            f"steps = {config.steps} is less than one epoch of B = {parts.batch} steps "
+            f"(N = {parts.length}); run longer, or lower batch_scale or length_scale"
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class State:
+    """Only ``sum_j w_j`` (d,) is carried from epoch to epoch."""
+
+    spec: ProblemSpec
+    config: Config
+    epoch: int
+    skipped: int
+    features: FloatArray
+    weights: FloatArray
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    """Sum of weights 0: the first policy is uniform."""
+    features = features_of(spec)
+    return State(
+        spec=spec,
+        config=config,
+        epoch=1,
+        skipped=0,
+        features=features,
+        weights=np.zeros(features.shape[2]),
+    )
+
+
+def softmax(scores: FloatArray, available: BoolArray) -> FloatArray:
+    """exp(scores), normalised over the available actions (..., A), for scores of any size.
+
+    >>> softmax(np.array([1200.0, 1199.0, 0.0]), np.ones(3, dtype=bool)).round(8)
+    array([0.73105858, 0.26894142, 0.        ])
+    """
+    scores = np.where(available, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def policy(state: State) -> StochasticPolicy:
+    """pi_k(a|x) proportional to exp(eta sum_j phi(x, a)'w_j)."""
+    step = constants(state.spec, state.config, state.features.shape[2]).step
+    return StochasticPolicy(softmax(step * (state.features @ state.weights), state.spec.available))
+
+
+def horizon(state: State) -> Stop:
+    """One epoch of B steps."""
+    return Stop("steps", constants(state.spec, state.config, state.features.shape[2]).batch)
+
+
+def trajectories(experience: Experience, length: int) -> tuple[FloatArray, ...]:
+    """States, actions and rewards sums of Algorithm 3's trajectories of N steps every 2N steps.
+
+    Trajectory m starts at step 2N(m - 1) + N + 1 of the epoch.
+    """
+    starts = np.arange(length, len(experience.actions) - length + 1, 2 * length)
+    sums = np.concatenate([[0.0], np.cumsum(experience.rewards)])
+    totals = sums[starts + length] - sums[starts]
+    return experience.states[starts], experience.actions[starts], totals
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    """Algorithm 3: M_k, w_k, and the sum of weights."""
+    spec, features = state.spec, state.features
+    parts = constants(spec, state.config, features.shape[2])
+    if len(experience.actions) < parts.batch:  # T cut the epoch short
+        return state, {"skipped": float(state.skipped)}
+    states, actions, totals = trajectories(experience, parts.length)
+    # M_k = sum_m sum_a pi_k(a|x) phi phi'
+    visits = np.bincount(states, minlength=spec.num_states)
+    share = (policy(state).probabilities * visits[:, None]).reshape(-1, 1)
+    flat = features.reshape(-1, features.shape[2])
+    gram = flat.T @ (flat * share)
+    # w_k = M_k^-1 sum_m phi(x, a) R, or 0
+    least = float(np.linalg.eigvalsh(gram)[0])
+    if least >= parts.threshold and least > 1e-12 * np.trace(gram):
+        state.weights += np.linalg.solve(gram, features[states, actions].T @ totals)
+    else:
+        state.skipped += 1
+    state.epoch += 1
+    return state, {"skipped": float(state.skipped), "least_eigenvalue": least}
+
+
+def guarantee(config: Config) -> str | None:
+    """Theorem 7 if N, B, eta and the threshold are as proved."""
+    scales = (config.length_scale, config.batch_scale, config.step_scale, config.threshold_scale)
+    if scales == (1.0,) * 4:
+        return "[LIN, Theorem 7]: expected regret of order (1 / sigma) sqrt(t_mix^3 T)"
+    return None
+
+
+LEARNER = Learner(
+    name="mdp-exp2",
+    title="MDP-EXP2: exponential weights with importance-weighted bias estimates",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"stream", "unconstrained"}),
+    reference="[LIN, Algorithm 3]",
+)

@@ -1,0 +1,216 @@
+"""OLSVI.FH: optimistic least-squares value iteration over an artificial finite horizon.
+
+Reference: [LIN] Wei, Jafarnia-Jahromi, Luo and Jain (2020), Learning infinite-horizon
+average-reward MDPs with linear function approximation, Algorithm 2.
+
+Deviations:
+1. H is the minimum of the two terms; the paper prints the maximum, with which its Theorem 5 does
+   not follow. ``horizon_form="printed"`` is the paper's.
+2. The sums over all past steps are kept as ``sum phi r`` and ``sum phi 1{x' = y}``, which gives the
+   same numbers at a cost that does not grow.
+3. Among actions within 1e-9 of the best the first is played.
+4. ``lazy=True`` plans again only when det(Lambda) has doubled; no theorem covers it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tightrope.errors import ConfigError
+from tightrope.kernels.linear import add_to_statistics, least_squares_value_iteration
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.ucrl2 import check_stream
+from tightrope.model.features import declared, features_of
+from tightrope.model.policy import DeterministicPolicy
+from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings; a scale of 1 is as proved.
+
+    Attributes
+    ----------
+    steps : int
+        T, for which the constants are set.
+    delta : float
+    span : float or None
+        sp(v*); None takes what the problem declares.
+    bonus_scale, horizon_scale : float
+        Multiply beta and H.
+    horizon_form : 'min' or 'printed'
+    lazy : bool
+    """
+
+    steps: int
+    delta: float = 0.05
+    span: float | None = None
+    bonus_scale: float = 1.0
+    horizon_scale: float = 1.0
+    horizon_form: Literal["min", "printed"] = "min"
+    lazy: bool = False
+
+
+def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
+    """[LIN, Theorem 5]: H and beta of Algorithm 2."""
+    return Config(steps=steps, delta=delta, span=declared(spec, "span", None, "olsvi-fh"))
+
+
+def episode_length(spec: ProblemSpec, config: Config, dimension: int) -> int:
+    """H of Algorithm 2, rounded up: of sqrt(sp) T^(1/4) / d^(3/4) and (sp T / d^2)^(1/3)."""
+    span, steps = declared(spec, "span", config.span, "olsvi-fh"), config.steps
+    terms = (
+        math.sqrt(span) * steps**0.25 / dimension**0.75,
+        (span * steps / dimension**2) ** (1.0 / 3.0),
+    )
+    choose = min if config.horizon_form == "min" else max
+    return max(1, math.ceil(config.horizon_scale * choose(terms)))
+
+
+def bonus_factor(config: Config, dimension: int, length: int) -> float:
+    """beta = 40 d H sqrt(log(T / delta)) of Algorithm 2."""
+    root = math.sqrt(math.log(config.steps / config.delta))
+    return config.bonus_scale * 40.0 * dimension * length * root
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """Rewards in [-1, 1], a known span, at least one whole episode."""
+    check_stream(spec, "olsvi-fh")
+    check_unit_rewards(spec, "olsvi-fh")
+    if config.horizon_form not in ("min", "printed"):
+        raise ConfigError(f"horizon_form must be 'min' or 'printed', got {config.horizon_form!r}")
+    if config.steps < 1 or not 0.0 < config.delta < 1.0:
+        raise ConfigError(f"expected steps >= 1 and delta in (0, 1), got {config}")
+    length = episode_length(spec, config, features_of(spec).shape[2])
+    if length > config.steps:
+        raise ConfigError(
+            f"steps = {config.steps} is less than one episode of H = {length} steps; "
+            "run longer or lower horizon_scale"
+        )
+
+
+def check_unit_rewards(spec: ProblemSpec, name: str) -> None:
+    """Raise ConfigError unless rewards are in [-1, 1], as [LIN] assumes."""
+    low, high = spec.reward_range
+    if low < -1.0 or high > 1.0:
+        raise ConfigError(
+            f"{name} needs rewards in [-1, 1], the problem pays [{low:g}, {high:g}]; divide them "
+            f"by {max(-low, high):g} (gain and span scale along)"
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class State:
+    """Lambda (d, d), its sums (d,) and (d, S), and the plan (H, S) of the episode."""
+
+    spec: ProblemSpec
+    config: Config
+    episode: int
+    length: int
+    beta: float
+    features: FloatArray
+    gram: FloatArray
+    reward_sum: FloatArray
+    successor_sum: FloatArray
+    planned_log_det: float
+    plans: int
+    actions: IntArray
+    values: FloatArray
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    """Lambda = I and no data."""
+    features = features_of(spec)
+    dimension = features.shape[2]
+    length = episode_length(spec, config, dimension)
+    state = State(
+        spec=spec,
+        config=config,
+        episode=1,
+        length=length,
+        beta=bonus_factor(config, dimension, length),
+        features=features,
+        gram=np.eye(dimension),
+        reward_sum=np.zeros(dimension),
+        successor_sum=np.zeros((dimension, spec.num_states)),
+        planned_log_det=0.0,
+        plans=0,
+        actions=np.zeros((length, spec.num_states), dtype=np.int32),
+        values=np.zeros((length, spec.num_states)),
+    )
+    _plan(state)
+    return state
+
+
+def policy(state: State) -> DeterministicPolicy:
+    """Greedy for Q_h at step h of the episode."""
+    return DeterministicPolicy(state.actions.copy())
+
+
+def horizon(state: State) -> Stop:
+    """One artificial episode."""
+    return Stop("steps", state.length)
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    """Algorithm 2: Lambda and the sums (last line of the loop), then the next episode's plan."""
+    add_to_statistics(
+        state.features,
+        experience.states,
+        experience.actions,
+        experience.rewards,
+        state.gram,
+        state.reward_sum,
+        state.successor_sum,
+    )
+    state.episode += 1
+    if not state.config.lazy:
+        _plan(state)
+    elif np.linalg.slogdet(state.gram)[1] >= state.planned_log_det + math.log(2.0):
+        _plan(state)
+    return state, {"plans": float(state.plans), "value": float(state.values[0].max())}
+
+
+def _plan(state: State) -> None:
+    """Backward from h = H: ``w_h = Lambda^-1 sum phi (r + V_{h+1}(x'))``, bonus, clip at H."""
+    state.actions, state.values, _ = least_squares_value_iteration(
+        state.features,
+        state.gram,
+        state.reward_sum,
+        state.successor_sum,
+        state.beta,
+        state.spec.available,
+        float(state.length),
+        state.length,
+    )
+    state.plans += 1
+    if state.config.lazy:
+        state.planned_log_det = float(np.linalg.slogdet(state.gram)[1])
+
+
+def guarantee(config: Config) -> str | None:
+    """Theorem 5 if H and beta are as proved."""
+    proved = config.bonus_scale == 1.0 and config.horizon_scale == 1.0
+    if proved and config.horizon_form == "min" and not config.lazy:
+        return "[LIN, Theorem 5]: regret of order sqrt(sp) (d T)^(3/4) + (sp d T)^(2/3)"
+    return None
+
+
+LEARNER = Learner(
+    name="olsvi-fh",
+    title="OLSVI.FH: optimistic least-squares value iteration, artificial horizon",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"stream", "unconstrained"}),
+    reference="[LIN, Algorithm 2]",
+)
