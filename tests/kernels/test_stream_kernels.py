@@ -154,3 +154,21 @@ def test_least_squares_value_iteration_equals_its_twin():
         linear.least_squares_value_iteration(*args), linear_np.least_squares_value_iteration(*args)
     ):
         np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+def test_sgd_and_lstd_equal_their_twins():
+    rng = np.random.default_rng(8)
+    gradients, targets = rng.normal(size=(300, D)), rng.normal(size=300)
+    for radius in (0.05, 100.0):
+        ours = linear.averaged_sgd(gradients, targets, 0.02, radius)
+        theirs = linear_np.averaged_sgd(gradients, targets, 0.02, radius)
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    features = rng.dirichlet(np.ones(D), size=(S, A))
+    policy = rng.dirichlet(np.ones(A), size=S)
+    states, actions = rng.integers(0, S, 501), rng.integers(0, A, 500)
+    rewards = rng.random(500)
+    one, other = (np.zeros((D, D)), np.zeros(D)), (np.zeros((D, D)), np.zeros(D))
+    linear.add_differences(features, policy, states, actions, rewards, 0.4, *one)
+    linear_np.add_differences(features, policy, states, actions, rewards, 0.4, *other)
+    np.testing.assert_allclose(one[0], other[0], atol=1e-10)
+    np.testing.assert_allclose(one[1], other[1], atol=1e-10)

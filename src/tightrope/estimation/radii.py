@@ -9,9 +9,7 @@ import numpy as np
 from tightrope.types import FloatArray
 
 
-def jaksch_reward(
-    counts: Any, *, states: int, actions: int, time: int, delta: float
-) -> FloatArray:
+def jaksch_reward(counts: Any, *, states: int, actions: int, time: int, delta: float) -> FloatArray:
     """Radius of a mean reward in [0, 1] [Jaksch, Ortner, Auer 2010, Eq. (3)].
 
     ``sqrt(7 ln(2 S A t / delta) / (2 max(1, n)))``; `time` is the step t, not the epoch.

@@ -103,3 +103,47 @@ def least_squares_value_iteration(
                 action += 1
             actions[h, s] = action
     return actions, values[:horizon], weights
+
+
+@kernel
+def averaged_sgd(gradients, targets, step, radius):
+    """Mean iterate (d,) of projected SGD on ``(w'g - y)^2``, one pass over gradients (n, d)."""
+    number, dimension = gradients.shape
+    current = np.zeros(dimension)
+    total = np.zeros(dimension)
+    for t in range(number):
+        error = -targets[t]
+        for i in range(dimension):
+            error += gradients[t, i] * current[i]
+        norm = 0.0
+        for i in range(dimension):
+            current[i] -= 2.0 * step * error * gradients[t, i]
+            norm += current[i] * current[i]
+        shrink = min(1.0, radius / np.sqrt(norm)) if norm > 0.0 else 1.0
+        for i in range(dimension):
+            current[i] *= shrink
+            total[i] += current[i]
+    return total / max(1, number)
+
+
+@kernel
+def add_differences(features, policy, states, actions, rewards, gain, gram, target):
+    """Average-reward LSTD: add ``phi (phi - E_pi phi')'`` to gram and ``phi (r - gain)`` to target.
+
+    features (S, A, d), policy (S, A), states (n + 1,), actions, rewards (n,).
+    """
+    num_states, num_actions, dimension = features.shape
+    means = np.zeros((num_states, dimension))
+    for s in range(num_states):
+        for a in range(num_actions):
+            for i in range(dimension):
+                means[s, i] += policy[s, a] * features[s, a, i]
+    for t in range(actions.shape[0]):
+        s, a, y = states[t], actions[t], states[t + 1]
+        for i in range(dimension):
+            phi = features[s, a, i]
+            if phi == 0.0:
+                continue
+            target[i] += phi * (rewards[t] - gain)
+            for j in range(dimension):
+                gram[i, j] += phi * (features[s, a, j] - means[y, j])

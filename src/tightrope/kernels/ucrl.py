@@ -6,9 +6,7 @@ from tightrope.kernels.jit import kernel
 
 
 @kernel
-def extended_value_iteration(
-    p_hat, rewards, radius, available, values, tolerance, max_iterations
-):
+def extended_value_iteration(p_hat, rewards, radius, available, values, tolerance, max_iterations):
     """Jaksch, Ortner and Auer (2010), Figure 2: max over policies and L1 balls of the gain.
 
     p_hat (S, A, S), rewards (S, A), radius (S, A) of the ball of each row (a row of zeros moves to

@@ -21,7 +21,7 @@ from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.learners.ucrl2 import check_stream
 from tightrope.model.features import declared, features_of
 from tightrope.model.policy import StochasticPolicy
-from tightrope.types import BoolArray, FloatArray, ProblemSpec
+from tightrope.types import BoolArray, FloatArray, IntArray, ProblemSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ def horizon(state: State) -> Stop:
     return Stop("steps", constants(state.spec, state.config, state.features.shape[2]).batch)
 
 
-def trajectories(experience: Experience, length: int) -> tuple[FloatArray, ...]:
+def trajectories(experience: Experience, length: int) -> tuple[IntArray, IntArray, FloatArray]:
     """States, actions and rewards sums of Algorithm 3's trajectories of N steps every 2N steps.
 
     Trajectory m starts at step 2N(m - 1) + N + 1 of the epoch.

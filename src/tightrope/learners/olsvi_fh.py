@@ -168,9 +168,8 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         state.successor_sum,
     )
     state.episode += 1
-    if not state.config.lazy:
-        _plan(state)
-    elif np.linalg.slogdet(state.gram)[1] >= state.planned_log_det + math.log(2.0):
+    doubled = state.planned_log_det + math.log(2.0)
+    if not state.config.lazy or np.linalg.slogdet(state.gram)[1] >= doubled:
         _plan(state)
     return state, {"plans": float(state.plans), "value": float(state.values[0].max())}
 

@@ -118,7 +118,7 @@ def polynomial(
 def fourier(
     num_actions: int, order: int, *, low: Any = 0.0, high: Any = 1.0, variables: int = 1
 ) -> FeatureMap:
-    """Cosines ``cos(pi c.x)``, c in {0..order}^variables, of the state scaled to [0, 1], per action.
+    """Cosines ``cos(pi c.x)``, c in {0..order}^variables, of the state scaled to [0, 1] per action.
 
     >>> fourier(1, 2)([0.0, 0.5, 1.0])[:, 0].round(12) + 0.0
     array([[ 1.,  1.,  1.],
@@ -281,7 +281,7 @@ def normalise(
 def enclosing_ellipsoid(
     points: FloatArray, *, tolerance: float = 1e-9, max_iterations: int = 200_000
 ) -> tuple[FloatArray, float]:
-    """Minimum-volume ellipsoid {u: u'Bu <= 1} around points (n, d) of full rank and their negatives.
+    """Minimum-volume ellipsoid {u: u'Bu <= 1} around points (n, d) of full rank and their mirrors.
 
     Khachiyan's barycentric coordinate ascent with away steps (Todd and Yildirim 2007) on the dual,
     the D-optimal design: B = M(u)^-1 / d with M(u) = sum u_i x_i x_i'.

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tightrope.errors import ModelError
 from tightrope.model.features import FeatureMap, check_features, feature_rows
 from tightrope.model.mdp import FiniteMDP
 from tightrope.types import Feedback, FloatArray, ProblemSpec
@@ -60,8 +59,8 @@ class LinearMDP:
 class ContinuousLinearMDP:
     """States in [0, 1], simplex features, next states from a mixture of mixtures of Betas.
 
-    ``p(.|x, a) = sum_i phi_i(x, a) mu_i`` and ``mu_i = sum_j shares[i, j] Beta(alphas[j], betas[j])``,
-    ``r(x, a) = phi(x, a)'theta``.
+    ``p(.|x, a) = sum_i phi_i(x, a) mu_i``, ``r(x, a) = phi(x, a)'theta`` and
+    ``mu_i = sum_j shares[i, j] Beta(alphas[j], betas[j])``.
 
     Attributes
     ----------

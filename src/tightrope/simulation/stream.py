@@ -1,4 +1,4 @@
-"""The world of a single stream: plays a policy until its stopping rule and returns what was seen."""
+"""The world of a single stream: plays a policy until its stopping rule is met."""
 
 from __future__ import annotations
 
@@ -83,19 +83,15 @@ class StreamWorld:
     ) -> None:
         self.tables = tables
         self.seed = seed
-        self.features = features
+        self.features = None if features is None else np.array(features, dtype=np.float64)
         self.step = 0
         draw = np.random.default_rng(self._key(0)).random()
-        self.state = int(
-            np.searchsorted(np.cumsum(tables.model.initial)[:-1], draw, side="right")
-        )
+        self.state = int(np.searchsorted(np.cumsum(tables.model.initial)[:-1], draw, side="right"))
         self._block = -1
-        self._uniforms = NO_TABLE
+        self._uniforms: FloatArray = NO_TABLE
 
     def _key(self, number: int) -> np.random.SeedSequence:
-        return np.random.SeedSequence(
-            self.seed.entropy, spawn_key=(*self.seed.spawn_key, number)
-        )
+        return np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, number))
 
     def _next_uniforms(self, limit: int) -> FloatArray:
         """(n, 3) uniforms of the next n <= limit steps, n up to the end of the block."""
@@ -116,14 +112,16 @@ class StreamWorld:
         tables, model = self.tables, self.tables.model
         table, cumulative = _policy_tables(policy, model)
         period = len(table) or len(cumulative)
-        visits, features, inverse = NO_INTS, NO_POLICY, NO_TABLE
+        visits: np.ndarray = NO_INTS
+        features: FloatArray = NO_POLICY
+        inverse: FloatArray = NO_TABLE
         if stop.kind == "visit-doubling":
             assert stop.counts is not None
             visits = np.maximum(1, stop.counts).astype(np.int64)
         elif stop.kind == "determinant-doubling":
             if self.features is None or stop.counts is None:
                 raise ConfigError("determinant-doubling needs features and the Gram matrix")
-            features, inverse = self.features, np.linalg.inv(stop.counts)
+            features, inverse = self.features, np.linalg.inv(stop.counts).astype(np.float64)
         elif stop.kind != "steps":
             raise ConfigError(f"a single stream cannot stop after '{stop.kind}'")
         first, left, stopped, phase = self.step + 1, min(limit, stop.number), False, 0
@@ -173,13 +171,13 @@ def _joined(first: int, parts: list[list[Any]]) -> Experience:
     return Experience(first=first, states=states, actions=actions, rewards=rewards, costs=costs)
 
 
-def _policy_tables(policy: Policy, model: FiniteMDP) -> tuple[np.ndarray, FloatArray]:
+def _policy_tables(policy: Policy, model: FiniteMDP) -> tuple[np.ndarray, np.ndarray]:
     """(P, S) actions or (P, S, A) cumulative probabilities; the other one is empty."""
     if isinstance(policy, DeterministicPolicy):
-        staged = policy.actions.reshape(-1, model.num_states)
-        if not model.available[np.arange(model.num_states), staged].all():
-            check_policy(DeterministicPolicy(staged), model.available, len(staged))
-        return staged.astype(np.int32, copy=False), NO_POLICY
+        actions = policy.actions.reshape(-1, model.num_states)
+        if not model.available[np.arange(model.num_states), actions].all():
+            check_policy(DeterministicPolicy(actions), model.available, len(actions))
+        return actions.astype(np.int32, copy=False), NO_POLICY
     if not isinstance(policy, StochasticPolicy):
         raise ConfigError("a single stream plays deterministic and stochastic policies, no mixture")
     staged = policy.probabilities.reshape(-1, model.num_states, model.num_actions)

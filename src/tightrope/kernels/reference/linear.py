@@ -32,3 +32,21 @@ def least_squares_value_iteration(
         values[h] = q.max(axis=1)
         actions[h] = (q >= values[h][:, None] - 1e-9 * max(1.0, cap)).argmax(axis=1)
     return actions, values[:horizon], weights
+
+
+def averaged_sgd(gradients, targets, step, radius):
+    """See the compiled kernel."""
+    current, iterates = np.zeros(gradients.shape[1]), []
+    for gradient, target in zip(gradients, targets):
+        current = current - 2.0 * step * (gradient @ current - target) * gradient
+        current = current * min(1.0, radius / max(np.linalg.norm(current), 1e-300))
+        iterates.append(current)
+    return np.mean(iterates, axis=0) if iterates else current
+
+
+def add_differences(features, policy, states, actions, rewards, gain, gram, target):
+    """See the compiled kernel."""
+    phi = features[states[:-1], actions]
+    following = np.einsum("sa,sai->si", policy, features)[states[1:]]
+    gram += phi.T @ (phi - following)
+    target += phi.T @ (rewards - gain)

@@ -1,0 +1,181 @@
+"""NPG: natural policy gradient of a softmax policy, its direction fitted by stochastic gradients.
+
+Reference: [LIN] Wei, Jafarnia-Jahromi, Luo and Jain (2020), Appendix E; the estimator is that of
+Agarwal, Kakade, Lee and Mahajan (2021), On the theory of policy gradient methods. It stands beside
+MDP-EXP2, from which only the estimate of the direction differs.
+
+Deviations:
+1. Advantages come from the trajectories of MDP-EXP2 (N steps every 2N steps of one stream); Agarwal
+   et al. draw discounted roll-outs from a simulator that can be reset.
+2. N times the mean reward of the epoch is subtracted, which does not change the minimiser.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tightrope.errors import ConfigError
+from tightrope.kernels.linear import averaged_sgd
+from tightrope.learners.mdp_exp2 import softmax, trajectories
+from tightrope.learners.olsvi_fh import check_unit_rewards
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.ucrl2 import check_stream
+from tightrope.model.features import declared, features_of
+from tightrope.model.policy import StochasticPolicy
+from tightrope.types import FloatArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings.
+
+    Attributes
+    ----------
+    steps : int
+        T, for which the constants are set.
+    length : int
+        N, steps of a trajectory.
+    batch : int
+        B, steps of an iteration; B / 2N trajectories.
+    step_size : float
+        eta, of the policy.
+    sgd_step : float
+        Of the fit; times the largest squared gradient it must stay below 1.
+    sgd_radius : float
+        Bound of ``|w|``.
+    """
+
+    steps: int
+    length: int
+    batch: int
+    step_size: float
+    sgd_step: float = 0.125
+    sgd_radius: float = 1e3
+
+
+def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
+    """[LIN, Appendix E]: O(1/eps^2) iterations of O(1/eps^2) trajectories, N = 8 t_mix log T.
+
+    Constants that the text does not give are 1, so no guarantee is claimed; radius and step by
+    Lemma 6 (``|q| <= 6 t_mix``) and Agarwal et al. (step 1 / (4 G^2) with G^2 <= 8).
+    """
+    time = declared(spec, "mixing_time", None, "npg")
+    length = math.ceil(8.0 * time * math.log(steps))
+    count = max(1, math.isqrt(steps // (2 * length)))
+    dimension = features_of(spec).shape[2]
+    radius = 6.0 * time * math.sqrt(dimension)
+    return Config(
+        steps=steps,
+        length=length,
+        batch=2 * length * count,
+        step_size=math.sqrt(2.0 * math.log(max(2, spec.num_actions)) / count) / radius,
+        sgd_step=1.0 / 32.0,
+        sgd_radius=radius,
+    )
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """Rewards in [-1, 1], at least one whole iteration."""
+    check_stream(spec, "npg")
+    check_unit_rewards(spec, "npg")
+    features_of(spec)
+    if config.length < 1 or config.batch < 2 * config.length:
+        raise ConfigError(
+            f"npg needs batch >= 2 length >= 2, got {config.batch} and {config.length}"
+        )
+    if config.batch > config.steps:
+        raise ConfigError(
+            f"steps = {config.steps} is less than one iteration of {config.batch} steps; "
+            "run longer or lower batch"
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class State:
+    """theta (d,) of the softmax policy."""
+
+    spec: ProblemSpec
+    config: Config
+    iteration: int
+    features: FloatArray
+    theta: FloatArray
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    """theta = 0: the uniform policy."""
+    features = features_of(spec)
+    return State(
+        spec=spec,
+        config=config,
+        iteration=1,
+        features=features,
+        theta=np.zeros(features.shape[2]),
+    )
+
+
+def policy(state: State) -> StochasticPolicy:
+    """pi(a|x) proportional to exp(phi(x, a)'theta)."""
+    return StochasticPolicy(softmax(state.features @ state.theta, state.spec.available))
+
+
+def horizon(state: State) -> Stop:
+    """One iteration of B steps."""
+    return Stop("steps", state.config.batch)
+
+
+def log_gradients(features: FloatArray, table: FloatArray) -> FloatArray:
+    """Gradient of log pi(a|x) of a softmax policy: phi(x, a) minus its mean over pi, (S, A, d)."""
+    return features - np.einsum("sa,sai->si", table, features)[:, None, :]
+
+
+def natural_direction(
+    features: FloatArray, table: FloatArray, law: FloatArray, advantages: FloatArray
+) -> FloatArray:
+    """F^+ g of [LIN, Lemma 21] from exact quantities.
+
+    features (S, A, d), table (S, A) the policy, law (S,) its stationary law, advantages (S, A).
+    """
+    gradients = log_gradients(features, table).reshape(-1, features.shape[2])
+    weight = (law[:, None] * table).reshape(-1, 1)
+    fisher = gradients.T @ (gradients * weight)
+    return np.linalg.pinv(fisher, rcond=1e-12, hermitian=True) @ (
+        gradients.T @ (weight[:, 0] * advantages.ravel())
+    )
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    """Fit the direction by one pass of averaged SGD, then move theta along it."""
+    config = state.config
+    if len(experience.actions) < config.batch:  # T cut the iteration short
+        return state, {}
+    states, actions, totals = trajectories(experience, config.length)
+    gradients = log_gradients(state.features, policy(state).probabilities)[states, actions]
+    baseline = config.length * float(experience.rewards.mean())
+    direction = averaged_sgd(gradients, totals - baseline, config.sgd_step, config.sgd_radius)
+    state.theta += config.step_size * direction
+    state.iteration += 1
+    return state, {"direction_norm": float(np.linalg.norm(direction))}
+
+
+def guarantee(config: Config) -> str | None:
+    """None: [LIN, Appendix E] argues a rate of T^(3/4) and fixes no constants."""
+    return None
+
+
+LEARNER = Learner(
+    name="npg",
+    title="NPG: natural policy gradient with a stochastic-gradient fit",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"stream", "unconstrained"}),
+    reference="[LIN, Appendix E]; Agarwal et al. 2021",
+)

@@ -1,0 +1,163 @@
+"""POLITEX: exponential weights over the state-action bias functions of whole phases.
+
+Reference: Abbasi-Yadkori, Bartlett, Bhatia, Lazic, Szepesvari and Weisz (2019), POLITEX: regret
+bounds for policy iteration using expert prediction. ``adaptive=True`` is the step size of AAPI
+(Hao, Lazic, Abbasi-Yadkori, Joulani and Szepesvari 2020).
+
+Deviations:
+1. A phase's function is estimated by average-reward LSTD with a ridge (LSPE has the same fixed
+   point).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tightrope.errors import ConfigError
+from tightrope.kernels.linear import add_differences
+from tightrope.learners.mdp_exp2 import softmax
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.ucrl2 import check_stream
+from tightrope.model.features import declared, features_of
+from tightrope.model.policy import StochasticPolicy
+from tightrope.types import FloatArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings.
+
+    Attributes
+    ----------
+    steps : int
+        T, for which the constants are set.
+    phase : int
+        Steps of a phase.
+    step_size : float
+        eta; with `adaptive` it multiplies 1 / sqrt(sum of squared spans of the estimates).
+    ridge : float
+        Added to the LSTD matrix, times the number of steps of the phase.
+    adaptive : bool
+    """
+
+    steps: int
+    phase: int
+    step_size: float
+    ridge: float = 1e-3
+    adaptive: bool = False
+
+
+def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
+    """T^(1/4) phases of T^(3/4) steps, eta = sqrt(8 ln A / phases) / Q_max, Q_max = 6 t_mix.
+
+    Q_max is [LIN, Lemma 6]. The theorem's other constants are unknown: no guarantee is claimed.
+    """
+    time = declared(spec, "mixing_time", None, "politex")
+    phases = max(1, round(steps**0.25))
+    return Config(
+        steps=steps,
+        phase=math.ceil(steps / phases),
+        step_size=math.sqrt(8.0 * math.log(max(2, spec.num_actions)) / phases) / (6.0 * time),
+    )
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """Average criterion, no costs, at least one whole phase."""
+    check_stream(spec, "politex")
+    features_of(spec)
+    if config.phase < 1 or config.ridge <= 0 or config.step_size <= 0:
+        raise ConfigError(f"politex needs phase >= 1, ridge > 0 and step_size > 0, got {config}")
+    if config.phase > config.steps:
+        raise ConfigError(
+            f"steps = {config.steps} is less than one phase of {config.phase} steps; "
+            "run longer or lower phase"
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class State:
+    """Sum of the phases' weights (d,)."""
+
+    spec: ProblemSpec
+    config: Config
+    phase: int
+    squares: float
+    features: FloatArray
+    weights: FloatArray
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    """Sum 0: the uniform policy."""
+    features = features_of(spec)
+    return State(
+        spec=spec,
+        config=config,
+        phase=1,
+        squares=0.0,
+        features=features,
+        weights=np.zeros(features.shape[2]),
+    )
+
+
+def policy(state: State) -> StochasticPolicy:
+    """pi(a|x) proportional to exp(eta sum_j q_j(x, a))."""
+    step = state.config.step_size
+    if state.config.adaptive and state.squares > 0:
+        step /= math.sqrt(state.squares)
+    return StochasticPolicy(softmax(step * (state.features @ state.weights), state.spec.available))
+
+
+def horizon(state: State) -> Stop:
+    """One phase."""
+    return Stop("steps", state.config.phase)
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    """Estimate q of the phase's policy and add it to the sum."""
+    number = len(experience.actions)
+    if number < state.config.phase:  # T cut the phase short
+        return state, {}
+    dimension = state.features.shape[2]
+    gain = float(experience.rewards.mean())
+    gram = state.config.ridge * number * np.eye(dimension)
+    target = np.zeros(dimension)
+    add_differences(
+        state.features,
+        policy(state).probabilities,
+        experience.states,
+        experience.actions,
+        experience.rewards,
+        gain,
+        gram,
+        target,
+    )
+    weights = np.linalg.solve(gram, target)
+    state.weights += weights
+    values = (state.features @ weights)[state.spec.available]
+    state.squares += float(np.ptp(values)) ** 2
+    state.phase += 1
+    return state, {"gain": gain, "span": float(np.ptp(values))}
+
+
+def guarantee(config: Config) -> str | None:
+    """None: the theorem's constants depend on the unknown error of the estimates."""
+    return None
+
+
+LEARNER = Learner(
+    name="politex",
+    title="POLITEX: policy iteration with expert prediction",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"stream", "unconstrained"}),
+    reference="Abbasi-Yadkori et al. 2019; Hao et al. 2020",
+)
