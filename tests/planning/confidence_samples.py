@@ -1,0 +1,60 @@
+"""Seeded confidence sets and targets for the tests of the projection."""
+
+import numpy as np
+
+from tightrope.planning.confidence import confidence_set
+
+
+def random_confidence(rng, sizes, actions, counts, radius, *, available=None):
+    """Rows drawn from `counts` samples of Dirichlet(0.3) distributions over the next layer."""
+    layers = np.repeat(np.arange(len(sizes)), sizes)
+    states, start = layers.size, np.concatenate([[0], np.cumsum(sizes)])
+    p_bar = np.zeros((states, actions, states))
+    for k in range(len(sizes) - 1):
+        for x in range(start[k], start[k + 1]):
+            for a in range(actions):
+                p = rng.dirichlet(np.full(sizes[k + 1], 0.3))
+                drawn = rng.multinomial(counts, p / p.sum()) / counts
+                p_bar[x, a, start[k + 1] : start[k + 2]] = drawn
+    return confidence_set(layers, p_bar, radius, available=available)
+
+
+def random_instance(number):
+    """Layer sizes 1..8, actions 1..4, radii from 0 to vacuous, z from inside to far outside."""
+    rng = np.random.default_rng([20231, number])
+    sizes = [1, *rng.integers(1, 9, size=rng.integers(1, 6)), 1]
+    actions = int(rng.integers(1, 5))
+    shape = (sum(sizes), actions)
+    radius = rng.choice([0.0, 0.1, 0.4, 1.0, 1.6, 2.5]) * rng.uniform(0.5, 1.5, size=shape)
+    if number % 4 == 0:
+        radius = rng.uniform(0.0, 2.3, size=shape)
+    available = None
+    if number % 5 == 0:
+        available = rng.random(shape) < 0.7
+        available[:, 0] = True
+    confidence = random_confidence(
+        rng, sizes, actions, int(rng.integers(1, 40)), radius, available=available
+    )
+    z = rng.choice([0.0, 0.02, 0.2, 3.0]) * rng.normal(size=shape) + rng.choice([0.0, 0.1])
+    return confidence, z
+
+
+def check_feasible(projection, atol=1e-9):
+    """The occupancies flow along the returned transitions, which lie in the confidence set."""
+    confidence, q = projection.confidence, projection.q
+    rows = projection.transitions.toarray()
+    inner = confidence.layers < confidence.layers[-1]
+    exists = confidence.available.ravel()
+    assert (q >= 0).all()
+    assert (q[~confidence.available] == 0).all()
+    np.testing.assert_allclose(rows[exists].sum(axis=1), 1.0, atol=atol)
+    assert (rows >= 0).all()
+    distance = np.abs(rows - confidence.p_bar.toarray()).sum(axis=1)
+    bound = confidence.radius.ravel()
+    assert (distance[exists] <= np.where(bound < 2, bound, 2)[exists] + atol).all()
+    inflow = q.ravel() @ rows
+    inflow[0] = 1.0
+    np.testing.assert_allclose(q.sum(axis=1)[inner], inflow[inner], atol=atol)
+    np.testing.assert_allclose(
+        np.bincount(confidence.layers[inner], weights=q.sum(axis=1)[inner]), 1.0, atol=atol
+    )
