@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.planning.confidence_samples import random_instance
 from scipy.optimize import linprog
+from tests.planning.confidence_samples import random_instance
 
 from tightrope.errors import ConfigError
 from tightrope.planning.optimistic import optimistic

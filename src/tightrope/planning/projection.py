@@ -2,8 +2,9 @@
 
 [BOBW, Algorithm 3] projects ``z`` onto Delta(P_i): minimise ``1/2 ||q - z||^2`` over q(x, a) with
 mass 1 in each layer that flows along some transition function of the confidence set. A gap g
-certifies ``||q - q*||_2 <= sqrt(2 g)``. The method is described in `kernels.projection`; the reference twin
-and fallback is the aggregated quadratic program in `planning.projection_program`.
+certifies ``||q - q*||_2 <= sqrt(2 g)``. The method is described in
+`kernels.projection`; the reference twin and fallback is the aggregated quadratic program in
+`planning.projection_program`.
 
 A learner that projects every episode keeps a `Projector`:
 
