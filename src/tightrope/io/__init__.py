@@ -11,10 +11,11 @@ from tightrope.io.arrays import load_json, load_npz, save_json, save_npz
 from tightrope.io.cassandra import load_cassandra, save_cassandra
 from tightrope.io.files import MAX_BYTES
 from tightrope.io.gymnasium import from_gymnasium
+from tightrope.io.prism import load_prism, save_prism
 from tightrope.io.tables import load_csv, save_csv
 from tightrope.model.mdp import FiniteMDP
 
-__all__ = ["from_gymnasium", "load", "save"]
+__all__ = ["convert", "from_gymnasium", "load", "save"]
 
 READERS: dict[str, Callable[..., FiniteMDP]] = {
     ".npz": load_npz,
@@ -22,12 +23,14 @@ READERS: dict[str, Callable[..., FiniteMDP]] = {
     ".csv": load_csv,
     ".mdp": load_cassandra,
     ".pomdp": load_cassandra,
+    ".tra": load_prism,
 }
 WRITERS: dict[str, Callable[..., None]] = {
     ".npz": save_npz,
     ".json": save_json,
     ".csv": save_csv,
     ".mdp": save_cassandra,
+    ".tra": save_prism,
 }
 
 
@@ -64,6 +67,24 @@ def save(model: FiniteMDP, path: str | Path, **options: Any) -> None:
     True
     """
     _by_suffix(path, Path(path).name.lower(), WRITERS)(model, path, **options)
+
+
+def convert(source: str | Path, target: str | Path, **options: Any) -> FiniteMDP:
+    """Read a model from one file and write it to another; returns the model.
+
+    What the target cannot hold is an error that names it; what must be told again when the target
+    is read is named in a `ModelWarning`. `options` go to the reader.
+
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = pathlib.Path(folder, "model.csv")
+    ...     _ = table.write_text("state,action,next_state,probability,reward\\n0,0,0,1,5\\n")
+    ...     convert(table, folder + "/model.json", criterion="average")
+    FiniteMDP(S=1, A=1, m=0, Average(), 1 transitions)
+    """
+    model = load(source, **options)
+    save(model, target)
+    return model
 
 
 def _by_suffix(path: str | Path, name: str, known: dict[str, Any]) -> Any:
