@@ -7,7 +7,7 @@ Letters: S states, A actions, H horizon, m constraints, d features, K episodes, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,14 @@ BoolArray = NDArray[np.bool_]
 Feedback = Literal["sampled", "mean", "bernoulli"]
 
 
+def as_number(value: Any, name: str) -> float:
+    """The value as a float; ConfigError unless it is one real number."""
+    array = np.asarray(value)
+    if array.ndim or array.dtype.kind not in "iuf":
+        raise ConfigError(f"{name} must be a number, got {value!r}")
+    return float(array)
+
+
 @dataclass(frozen=True)
 class Episodic:
     """Expected total over `horizon` steps from the initial law, undiscounted."""
@@ -27,9 +35,10 @@ class Episodic:
     horizon: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.horizon, bool) or int(self.horizon) != self.horizon or self.horizon < 1:
+        horizon = as_number(self.horizon, "horizon")
+        if not horizon.is_integer() or horizon < 1:
             raise ConfigError(f"horizon must be a whole number >= 1, got {self.horizon!r}")
-        object.__setattr__(self, "horizon", int(self.horizon))
+        object.__setattr__(self, "horizon", int(horizon))
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Discounted:
     discount: float
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.discount < 1.0:
+        if not 0.0 <= as_number(self.discount, "discount") < 1.0:
             raise ConfigError(
                 f"discount must be in [0, 1), got {self.discount!r}; for discount 1 choose the "
                 "criterion Average() (mean per step) or Total() (undiscounted sum)"
@@ -76,6 +85,11 @@ def make_criterion(
     Episodic(horizon=3)
     """
     if not isinstance(criterion, str):
+        if not isinstance(criterion, Criterion):
+            raise ConfigError(
+                f"criterion must be Episodic(H), Average(), Discounted(gamma), Total() or a name, "
+                f"got {criterion!r}"
+            )
         if horizon is not None or discount is not None:
             raise ConfigError("give horizon/discount inside the criterion, or its name as a string")
         return criterion

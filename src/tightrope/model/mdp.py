@@ -14,12 +14,16 @@ import scipy.sparse as sp
 
 from tightrope.errors import ModelError, ModelWarning
 from tightrope.model.tables import (
+    as_sequence,
+    by_name,
     check_known,
     check_names,
     csr_from_parts,
     is_staged,
     labelled,
     leading_table_shape,
+    next_values,
+    real_array,
     split_named_costs,
     transition_matrix,
 )
@@ -31,6 +35,7 @@ from tightrope.types import (
     Episodic,
     Feedback,
     FloatArray,
+    IntArray,
     ProblemSpec,
     make_criterion,
 )
@@ -68,7 +73,7 @@ class FiniteMDP:
     costs : (m, S, A) or (m, H, S, A), or a mapping from name to (S, A) or (H, S, A)
     capacities : (m,) or a mapping from name to number
         What the expected cost may reach, in the units of the criterion.
-    senses : m of '<=' (default) and '>='
+    senses : m of '<=' (default) and '>=', or a mapping from name to one
         '>=' makes the capacity a floor.
     initial : (S,)
         Initial law; the default is all mass on state 0.
@@ -78,7 +83,9 @@ class FiniteMDP:
         Realised reward or cost of the transition (s, a, s'); the mean is taken over s'.
     state_names, action_names, cost_names : sequences of str
     axes : 'sas' or 'ass'
-        Axis order of a dense array. It must be given when S = A, where the two look alike.
+        Axis order of `transitions`, `rewards_next` and `costs_next`: state first, or action first
+        (then also a list of A sparse (S, S) matrices, or one of shape (A*S, S)). It must be given
+        when S = A, where the two look alike.
     transitions_data, transitions_indices, transitions_indptr, transitions_shape
         The parts of a CSR matrix in place of `transitions`.
 
@@ -129,7 +136,7 @@ class FiniteMDP:
         discount: float | None = None,
         costs: Any = None,
         capacities: Any = None,
-        senses: Sequence[str] | None = None,
+        senses: Sequence[str] | Mapping[str, str] | None = None,
         initial: Any = None,
         available: Any = None,
         rewards_next: Any = None,
@@ -157,6 +164,8 @@ class FiniteMDP:
 
         if isinstance(costs, Mapping):
             cost_names, costs, capacities = split_named_costs(costs, capacities, cost_names)
+        rewards = None if rewards is None else real_array(rewards, "rewards")
+        costs = None if costs is None else real_array(costs, "costs")
         try:
             criterion = make_criterion(criterion, horizon, discount)
         except ValueError as error:
@@ -172,7 +181,9 @@ class FiniteMDP:
         if transitions is None:
             raise ModelError("transitions are missing")
         table_shape = leading_table_shape(rewards, available, costs)
-        matrix, num_states, num_actions, stages = transition_matrix(transitions, table_shape, axes)
+        matrix, num_states, num_actions, stages, order = transition_matrix(
+            transitions, table_shape, axes
+        )
         keep(
             num_states=num_states,
             num_actions=num_actions,
@@ -190,8 +201,8 @@ class FiniteMDP:
                     f"transitions have {stages} stages, the horizon is {criterion.horizon}"
                 )
         keep(_stages=stages, available=self._check_available(available))
-        original = matrix
-        matrix, correction = self._check_rows(matrix)
+        matrix, correction, kept = self._check_rows(matrix)
+        order = np.flatnonzero(kept) if order is None else order[kept]
         keep(
             indptr=matrix.indptr.astype(np.int64),
             indices=matrix.indices.astype(np.int32),
@@ -200,12 +211,20 @@ class FiniteMDP:
         )
         if rewards is None and rewards_next is None:
             raise ModelError("rewards are missing (give rewards or rewards_next)")
-        next_rewards = self._check_next(rewards_next, "rewards_next", original)
+        stored = kept.size, order
+        next_rewards = None
+        if rewards_next is not None:
+            next_rewards = self._check_next(rewards_next, "rewards_next", axes, stored)
         keep(
             rewards_next=next_rewards,
             rewards=self._check_table(rewards, "rewards", next_rewards),
         )
-        self._check_costs(costs, costs_next, original, capacities, senses, cost_names, keep)
+        if costs_next is not None:
+            costs_next = [
+                self._check_next(part, f"costs_next[{i}]", axes, stored)
+                for i, part in enumerate(as_sequence(costs_next, "costs_next", "table"))
+            ]
+        self._check_costs(costs, costs_next, capacities, senses, cost_names, keep)
         keep(initial=self._check_initial(initial))
         keep(content_hash=self._hash())
 
@@ -364,7 +383,7 @@ class FiniteMDP:
             if isinstance(changes["costs"], Mapping):
                 for name in ("cost_names", "capacities", "senses"):
                     fields.pop(name, None)
-        if not isinstance(changes.get("criterion", ""), str):
+        if changes.get("criterion", fields["criterion"]) != fields["criterion"]:
             fields.pop("horizon", None)
             fields.pop("discount", None)
         if changes.get("transitions") is not None:
@@ -418,8 +437,11 @@ class FiniteMDP:
             )
         return mask
 
-    def _check_rows(self, matrix: sp.csr_array) -> tuple[sp.csr_array, float]:
-        """Non-negative rows that sum to one; rows of unavailable actions are emptied."""
+    def _check_rows(self, matrix: sp.csr_array) -> tuple[sp.csr_array, float, BoolArray]:
+        """Non-negative rows that sum to one; rows of unavailable actions are emptied.
+
+        Returns the matrix, the largest correction and which of the given entries were kept.
+        """
         open_rows = np.tile(self.available.ravel(), self.num_tables)
         lengths = np.diff(matrix.indptr)
         entry_row = np.repeat(np.arange(matrix.shape[0]), lengths)
@@ -454,7 +476,7 @@ class FiniteMDP:
             raise ModelError(f"row {self._place(row)} sums to {sums[row]:.10g}, expected 1")
         correct = off > 4 * FLOAT64_EPS * np.maximum(lengths, 1)
         if not correct.any():
-            return matrix, 0.0
+            return matrix, 0.0, kept
         largest = float(off[correct].max())
         data = matrix.data / np.where(correct, sums, 1.0)[entry_row]
         fixed = sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
@@ -463,25 +485,30 @@ class FiniteMDP:
                 f"{int(correct.sum())} transition rows did not sum to 1 exactly and were divided "
                 f"by their sums; the largest correction is {largest:.3g}",
                 ModelWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
-        return fixed, largest
+        return fixed, largest, kept
 
-    def _check_next(self, values: Any, name: str, original: sp.csr_array) -> FloatArray | None:
-        """Realised values aligned with the stored transitions (one channel)."""
-        if values is None:
-            return None
-        values = np.asarray(values, dtype=np.float64)
+    def _check_next(
+        self, values: Any, name: str, axes: str | None, stored: tuple[int, IntArray]
+    ) -> FloatArray:
+        """Realised values aligned with the stored transitions (one channel).
+
+        `stored` is the number of entries that were passed, and which of them each stored entry is.
+        """
+        values = next_values(values, name, axes)
+        entry_row = np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
         if values.shape == self._shape() or values.shape == self._shape()[-3:]:
             flat = values.reshape(-1, self.num_states)
-            entry_row = np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
             out = flat[entry_row % flat.shape[0], self.indices]
-        elif values.shape == (self.data.size,) and original.data.size == self.data.size:
-            out = values.copy()
+        elif sp.issparse(values) and values.shape == (self.indptr.size - 1, self.num_states):
+            out = np.asarray(values[entry_row, self.indices]).reshape(-1)
+        elif values.shape == stored[:1]:
+            out = values[stored[1]]
         else:
             raise ModelError(
                 f"{name} has shape {values.shape}, expected (S, A, S) = {self._shape()[-3:]} or "
-                f"one value per stored transition ({self.data.size},)"
+                f"one value per stored transition ({stored[0]},)"
             )
         bad = np.flatnonzero(~np.isfinite(out))
         if bad.size:
@@ -503,7 +530,7 @@ class FiniteMDP:
         if table is None:
             assert values_next is not None
             return self._mean_of_next(values_next)
-        out = np.array(table, dtype=np.float64)
+        out = np.asarray(table)
         if out.shape == (self.num_states,) and self.num_states != self.num_actions:
             raise ModelError(
                 f"{name} has shape {out.shape}; for rewards of the state alone, r(s), pass "
@@ -529,8 +556,9 @@ class FiniteMDP:
             worst = np.abs(mean - out)
             place = np.unravel_index(int(worst.argmax()), worst.shape)
             if worst[place] > 1e-8 * max(1.0, float(np.abs(out).max())):
+                row = int(np.ravel_multi_index(place, worst.shape))
                 raise ModelError(
-                    f"{name}[{', '.join(map(str, place))}] is "
+                    f"{name} {self._place(row)} is "
                     f"{np.broadcast_to(out, worst.shape)[place]:.10g} but the realised values of "
                     f"the transitions there have mean {mean[place]:.10g}"
                 )
@@ -538,25 +566,23 @@ class FiniteMDP:
 
     def _check_costs(
         self,
-        costs: Any,
-        costs_next: Any,
-        original: sp.csr_array,
+        costs: FloatArray | None,
+        costs_next: list[FloatArray] | None,
         capacities: Any,
-        senses: Sequence[str] | None,
+        senses: Sequence[str] | Mapping[str, str] | None,
         cost_names: Sequence[str] | None,
         keep: Any,
     ) -> None:
-        given = costs if costs is not None else costs_next
-        count = 0 if given is None else len(given)
-        if costs is not None and count:
-            shape = np.shape(costs)
-            if len(shape) == 2 or (
-                len(shape) == 3 and shape[-2:] != (self.num_states, self.num_actions)
-            ):
+        if costs is not None:
+            shape = costs.shape
+            if costs.size and (len(shape) < 3 or shape[-2:] != (self.num_states, self.num_actions)):
                 raise ModelError(
                     f"costs has shape {shape}, expected (m, S, A) = (m, {self.num_states}, "
                     f"{self.num_actions}) or (m, H, S, A); for one cost pass costs[None]"
                 )
+        count = len(costs) if costs is not None else len(costs_next or ())
+        if costs_next is not None and len(costs_next) != count:
+            raise ModelError(f"costs_next has {len(costs_next)} costs, costs has {count}")
         for label, value in (("capacities", capacities), ("senses", senses)):
             if value is not None and not isinstance(value, Mapping) and np.size(value) != count:
                 raise ModelError(f"{label} has length {np.size(value)}, expected m = {count} costs")
@@ -565,27 +591,18 @@ class FiniteMDP:
         names = check_names(cost_names, count, "cost_names")
         if names is None:
             names = ("cost",) if count == 1 else tuple(f"cost_{i}" for i in range(count))
-        next_values = None
-        if costs_next is not None:
-            rows = [
-                self._check_next(costs_next[i], f"costs_next[{i}]", original) for i in range(count)
-            ]
-            next_values = np.array(rows, dtype=np.float64).reshape(count, self.data.size)
         tables = [
             self._check_table(
                 None if costs is None else costs[i],
                 f"costs '{names[i]}'",
-                None if next_values is None else next_values[i],
+                None if costs_next is None else costs_next[i],
             )
             for i in range(count)
         ]
-        if isinstance(capacities, Mapping):
-            check_known(capacities, names, "capacities")
-            missing = [name for name in names if name not in capacities]
-            if missing:
-                raise ModelError(f"capacities lack '{missing[0]}'")
-            capacities = [capacities[name] for name in names]
-        limits = np.array([] if capacities is None else capacities, dtype=np.float64).reshape(-1)
+        capacities = by_name(capacities, names, "capacities")
+        if senses is not None:
+            senses = as_sequence(by_name(senses, names, "senses"), "senses", "'<=' or '>='")
+        limits = real_array([] if capacities is None else capacities, "capacities").reshape(-1)
         if np.isnan(limits).any() or (~np.isfinite(limits)).any():
             i = int(np.flatnonzero(~np.isfinite(limits))[0])
             raise ModelError(f"capacity of '{names[i]}' is {limits[i]}, expected a finite number")
@@ -598,7 +615,9 @@ class FiniteMDP:
             num_costs=count,
             cost_names=names,
             costs=np.stack(tables) if count else np.zeros((0, *shape)),
-            costs_next=next_values,
+            costs_next=None
+            if costs_next is None
+            else np.array(costs_next, dtype=np.float64).reshape(count, self.data.size),
             capacities=limits,
             senses=kinds,
         )
@@ -608,7 +627,7 @@ class FiniteMDP:
             out = np.zeros(self.num_states)
             out[0] = 1.0
             return out
-        out = np.array(initial, dtype=np.float64)
+        out = real_array(initial, "initial")
         if out.shape != (self.num_states,):
             raise ModelError(f"initial has shape {out.shape}, expected (S,) = ({self.num_states},)")
         bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
