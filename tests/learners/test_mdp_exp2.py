@@ -164,9 +164,15 @@ def test_bad_input(riverswim, ergodic):
     with pytest.raises(ConfigError, match="needs the sigma"):
         mdp_exp2.check(riverswim.spec(), mdp_exp2.Config(steps=10_000, mixing_time=5))
     with pytest.raises(ConfigError, match="finite mixing time > 0, got inf"):
-        mdp_exp2.theory(riverswim.spec(knowledge={"mixing_time": np.inf, "sigma": 0.1}), 10_000)
+        mdp_exp2.check(
+            riverswim.spec(knowledge={"mixing_time": np.inf, "sigma": 0.1}),
+            mdp_exp2.Config(steps=10_000),
+        )
     with pytest.raises(ConfigError, match=r"finite sigma > 0, got 0"):
-        mdp_exp2.theory(riverswim.spec(knowledge={"mixing_time": 5.0, "sigma": 0.0}), 10_000)
+        mdp_exp2.check(
+            riverswim.spec(knowledge={"mixing_time": 5.0, "sigma": 0.0}),
+            mdp_exp2.Config(steps=10_000),
+        )
     with pytest.raises(ConfigError, match="less than one phase"):
         politex.check(ergodic.spec(), politex.Config(steps=10, phase=100, step_size=1.0))
     with pytest.raises(ConfigError, match="less than one iteration"):

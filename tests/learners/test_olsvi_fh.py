@@ -70,11 +70,14 @@ def test_bad_input(riverswim, spec):
     with pytest.raises(ConfigError, match=r"rewards in \[-1, 1\].*divide them by 3"):
         check(riverswim.replace(rewards=3.0 * riverswim.rewards).spec(), config)
     features = random_simplex(6, 2, 3, rng=np.random.default_rng(0))
-    check(riverswim.spec(features=features), config)
+    check(riverswim.spec(features=features, knowledge={"span": 6.3}), config)
     with pytest.raises(ModelError, match="normalise"):
-        check(riverswim.spec(features=10.0 * features), config)
+        check(riverswim.spec(features=10.0 * features, knowledge={"span": 6.3}), config)
     with pytest.raises(ModelError, match="full rank"):
         check(riverswim.spec(features=np.repeat(features, 2, axis=2) / 2), config)
     with pytest.raises(ModelError, match=r"expected \(S, A, d\)"):
         check(riverswim.spec(features=features[:4]), config)
-    check(riverswim.spec(features=normalise(10.0 * features).features), config)
+    check(
+        riverswim.spec(features=normalise(10.0 * features).features, knowledge={"span": 6.3}),
+        config,
+    )

@@ -59,11 +59,7 @@ class Constants:
 
 def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
     """[LIN, Theorem 7]; the guarantee is in expectation, so `delta` is not used."""
-    return Config(
-        steps=steps,
-        mixing_time=declared(spec, "mixing_time", None, "mdp-exp2"),
-        sigma=declared(spec, "sigma", None, "mdp-exp2"),
-    )
+    return Config(steps=steps)
 
 
 def constants(spec: ProblemSpec, config: Config, dimension: int) -> Constants:

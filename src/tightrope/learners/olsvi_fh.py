@@ -57,7 +57,7 @@ class Config:
 
 def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
     """[LIN, Theorem 5]: H and beta of Algorithm 2."""
-    return Config(steps=steps, delta=delta, span=declared(spec, "span", None, "olsvi-fh"))
+    return Config(steps=steps, delta=delta)
 
 
 def episode_length(spec: ProblemSpec, config: Config, dimension: int) -> int:
