@@ -71,10 +71,14 @@ def best_primal_constant(s: Setting) -> float:
     return math.sqrt(s.pairs / (2.0 * s.num_layers))
 
 
+def dual_constant(s: Setting) -> float:
+    """K = 100 m |X| |A|, [BOBW, Appendix C.2]."""
+    return 100.0 * s.num_constraints * s.pairs
+
+
 def dual_step(s: Setting) -> float:
-    """eta = 1 / (100 m |X| |A| sqrt(T ln(T^2 / delta))), [BOBW, Appendix C.2]."""
-    root = math.sqrt(s.episodes * math.log(s.episodes**2 / s.delta))
-    return 1.0 / (100.0 * max(s.num_constraints, 1) * s.pairs * root)
+    """eta = 1 / (K sqrt(T ln(T^2 / delta))), [BOBW, Section 4 and Appendix C.2]."""
+    return 1.0 / (dual_constant(s) * math.sqrt(s.episodes * math.log(s.episodes**2 / s.delta)))
 
 
 def zeta(s: Setting, rho: float) -> float:

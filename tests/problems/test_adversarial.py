@@ -105,9 +105,11 @@ def test_best_response_picks_the_worst_table():
     problem = loop_free.best_response_problem(WORLD, rho=0.5)
     uniform = occupancy_of(WORLD, np.full(R.shape, 1 / 3))
     totals = np.tensordot(problem.rewards.tables, uniform, axes=2)
-    assert sequences.respond(problem.rewards, uniform) == totals.argmin()
+    worst = sequences.respond(problem.rewards, 1, uniform)
+    np.testing.assert_array_equal(worst, problem.rewards.tables[totals.argmin()])
     totals = np.tensordot(problem.constraints.tables, uniform, axes=2).max(axis=1)
-    assert sequences.respond(problem.constraints, uniform) == totals.argmax()
+    worst = sequences.respond(problem.constraints, 1, uniform)
+    np.testing.assert_array_equal(worst, problem.constraints.tables[totals.argmax()])
     with pytest.raises(ModelError, match="after the run"):
         hindsight_plan(problem, 10, 0)
 

@@ -162,3 +162,41 @@ def largest_interval_regret(indptr, indices, data, loss_sums, earned_sums, shape
             if regret > best:
                 best, first, last = regret, i, j
     return best, first, last
+
+
+@kernel
+def play_layered(
+    indptr,
+    indices,
+    data,
+    policy,
+    uniforms,
+    rewards,
+    constraints,
+    occupancy,
+    states,
+    actions,
+    exact,
+    sampled,
+):
+    """One episode: exact and sampled totals of (reward, constraint_1, ...) into (1 + m,) arrays."""
+    layered_occupancy(indptr, indices, data, policy, occupancy)
+    layered_episode(indptr, indices, data, policy, uniforms, states, actions)
+    totals_of(rewards, constraints, occupancy, states, actions, exact, sampled)
+
+
+@kernel
+def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
+    exact[:] = 0.0
+    sampled[:] = 0.0
+    for x in range(occupancy.shape[0]):
+        for a in range(occupancy.shape[1]):
+            q = occupancy[x, a]
+            if q > 0.0:
+                exact[0] += q * rewards[x, a]
+                for i in range(constraints.shape[0]):
+                    exact[1 + i] += q * constraints[i, x, a]
+    for k in range(actions.size):
+        sampled[0] += rewards[states[k], actions[k]]
+        for i in range(constraints.shape[0]):
+            sampled[1 + i] += constraints[i, states[k], actions[k]]

@@ -8,6 +8,7 @@ block of t alone (seed, stream, block), so any episode can be had without the on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +26,8 @@ class TableSequence:
 
     Attributes
     ----------
-    kind : 'iid', 'draw', 'switching', 'drift', 'piecewise' or 'best-response'
-    tables : (J, ...) base tables
+    kind : 'iid', 'draw', 'switching', 'drift', 'piecewise', 'best-response' or 'custom'
+    tables : (J, ...) base tables; for 'custom' one table that gives the shape
     noise : float
         Half width of uniform noise, at each entry no more than its distance to the range's ends,
         so that the mean is exact and nothing is clipped.
@@ -40,6 +41,8 @@ class TableSequence:
         Law of `draw`.
     stream : int
         Sequences of one problem with one stream see the same draws.
+    function : callable
+        Of `custom`: (episode, q_t) -> table; it may look at the learner.
     """
 
     kind: str
@@ -51,6 +54,7 @@ class TableSequence:
     episodes: int = 1
     probabilities: FloatArray | None = None
     stream: int = 0
+    function: Callable[[int, FloatArray], Any] | None = None
 
     @property
     def stochastic(self) -> bool:
@@ -59,7 +63,8 @@ class TableSequence:
 
     @property
     def adaptive(self) -> bool:
-        return self.kind == "best-response"
+        """Whether tables may depend on what the learner plays."""
+        return self.kind in ("best-response", "custom")
 
 
 def make(kind: str, tables: Any, *, channel: str, **parameters: Any) -> TableSequence:
@@ -141,6 +146,13 @@ def best_response(tables: Any, *, channel: str) -> TableSequence:
     return make("best-response", tables, channel=channel)
 
 
+def custom(
+    function: Callable[[int, FloatArray], Any], shape: tuple[int, ...], *, channel: str
+) -> TableSequence:
+    """Your own adversary: (episode, q_t) -> a table of `shape`, checked at every episode."""
+    return make("custom", np.zeros((1, *shape)), channel=channel, function=function)
+
+
 def weights(sequence: TableSequence, first: int, count: int, seed: int) -> FloatArray:
     """(count, J) weights of the base tables in episodes first, first + 1, ..."""
     t = np.arange(first, first + count)
@@ -156,7 +168,7 @@ def weights(sequence: TableSequence, first: int, count: int, seed: int) -> Float
         chosen = np.minimum((t - 1) * num_tables // sequence.episodes, num_tables - 1)
     elif sequence.kind == "draw":
         assert sequence.probabilities is not None
-        uniforms = by_block(first, count, (seed, sequence.stream, 1), ())
+        uniforms = by_block(first, count, seed, (ADVERSARY, sequence.stream, 1), ())
         law = np.cumsum(sequence.probabilities)[:-1]
         chosen = np.searchsorted(law, uniforms, side="right")
     else:
@@ -165,13 +177,12 @@ def weights(sequence: TableSequence, first: int, count: int, seed: int) -> Float
 
 
 def by_block(
-    first: int, count: int, key: tuple[int, int, int], shape: tuple[int, ...]
+    first: int, count: int, seed: int, key: tuple[int, ...], shape: tuple[int, ...]
 ) -> FloatArray:
-    """(count, *shape) uniforms; those of episode t depend on the key and t alone."""
-    seed, stream, use = key
+    """(count, *shape) uniforms; those of episode t depend on the seed, the key and t alone."""
     parts = []
     for block in range((first - 1) // BLOCK, (first + count - 2) // BLOCK + 1):
-        source = np.random.SeedSequence(seed, spawn_key=(ADVERSARY, stream, use, block))
+        source = np.random.SeedSequence(seed, spawn_key=(*key, block))
         parts.append(np.random.default_rng(source).random((BLOCK, *shape)))
     start = (first - 1) % BLOCK
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -192,20 +203,36 @@ def block(sequence: TableSequence, first: int, count: int, seed: int) -> FloatAr
         room = np.minimum(out - sequence.low, sequence.high - out)
         room[..., -1, :] = 0.0
         half = np.minimum(sequence.noise, room)
-        out = out + half * (2.0 * by_block(first, count, _key(sequence, seed), out.shape[1:]) - 1.0)
+        use = 2 if sequence.low == 0.0 else 3
+        key = (ADVERSARY, sequence.stream, use)
+        out = out + half * (2.0 * by_block(first, count, seed, key, out.shape[1:]) - 1.0)
     return out
 
 
-def _key(sequence: TableSequence, seed: int) -> tuple[int, int, int]:
-    return seed, sequence.stream, 2 if sequence.low == 0.0 else 3
+def respond(sequence: TableSequence, episode: int, occupancy: FloatArray) -> FloatArray:
+    """The table that an adaptive sequence plays against q_t; the first among equals.
 
-
-def respond(sequence: TableSequence, occupancy: FloatArray) -> int:
-    """Which base table a `best_response` sequence plays against q_t; the first among equals."""
-    totals = np.tensordot(sequence.tables, occupancy, axes=2)
-    if sequence.low == 0.0:
-        return int(totals.argmin())
-    return int(totals.max(axis=1).argmax())
+    Raises ModelError, with the episode, if a custom adversary breaks the shape or the range.
+    """
+    if sequence.function is None:
+        totals = np.tensordot(sequence.tables, occupancy, axes=2)
+        worst = totals.argmin() if sequence.low == 0.0 else totals.max(axis=1).argmax()
+        return sequence.tables[int(worst)]
+    table = np.asarray(sequence.function(episode, occupancy.copy()), dtype=np.float64)
+    channel = "rewards" if sequence.low == 0.0 else "constraints"
+    if table.shape != sequence.tables.shape[1:]:
+        raise ModelError(
+            f"the adversary's {channel} of episode {episode} have shape {table.shape}, expected "
+            f"{sequence.tables.shape[1:]}"
+        )
+    bad = np.argwhere(~((table >= sequence.low) & (table <= sequence.high)))
+    if bad.size:
+        place = tuple(int(i) for i in bad[0])
+        raise ModelError(
+            f"the adversary's {channel} of episode {episode} are {table[place]:.6g} at {place}, "
+            f"expected numbers in [{sequence.low:.0f}, {sequence.high:.0f}]"
+        )
+    return np.ascontiguousarray(table)
 
 
 def mean(sequence: TableSequence) -> FloatArray:

@@ -86,3 +86,28 @@ def largest_interval_regret(indptr, indices, data, loss_sums, earned_sums, shape
             if regret > best:
                 best, first, last = regret, i, j
     return best, first, last
+
+
+def play_layered(
+    indptr,
+    indices,
+    data,
+    policy,
+    uniforms,
+    rewards,
+    constraints,
+    occupancy,
+    states,
+    actions,
+    exact,
+    sampled,
+):
+    layered_occupancy(indptr, indices, data, policy, occupancy)
+    layered_episode(indptr, indices, data, policy, uniforms, states, actions)
+    totals_of(rewards, constraints, occupancy, states, actions, exact, sampled)
+
+
+def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
+    tables = np.concatenate([rewards[None], constraints])
+    exact[:] = (tables * occupancy).sum(axis=(1, 2))
+    sampled[:] = tables[:, states[:-1], actions].sum(axis=1)

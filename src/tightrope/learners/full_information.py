@@ -1,0 +1,68 @@
+"""What the full-information learners on loop-free models share: their checks and their input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tightrope.errors import ConfigError
+from tightrope.learners.protocol import Experience
+from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+
+def check_loop_free(spec: ProblemSpec, episodes: int, delta: float, name: str) -> None:
+    """ConfigError, with what is wrong, unless a full-information learner can run here."""
+    if spec.layers is None:
+        raise ConfigError(
+            f"{name} needs a loop-free problem with layers; tr.unroll(model) makes one of any "
+            "episodic model"
+        )
+    if not 0.0 < delta < 1.0:
+        raise ConfigError(f"{name}: delta must be in (0, 1), got {delta!r}")
+    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
+        raise ConfigError(
+            f"{name} must know T: episodes must be a whole number >= 1, got {episodes!r}; if T is "
+            "unknown, guess and set doubling=True (labelled: no guarantee of the paper)"
+        )
+    low, high = spec.reward_range
+    if low < 0.0 or high > 1.0:
+        raise ConfigError(f"{name} needs rewards in [0, 1], the problem has [{low:g}, {high:g}]")
+    if spec.num_costs and (spec.cost_ranges[:, 0].min() < -1 or spec.cost_ranges[:, 1].max() > 1):
+        raise ConfigError(
+            f"{name} needs constraints in [-1, 1], the problem has {spec.cost_ranges.tolist()}"
+        )
+    if not spec.available.all():
+        x, a = (int(i) for i in np.argwhere(~spec.available)[0])
+        raise ConfigError(
+            f"{name} needs every action everywhere; (state {x}, action {a}) does not exist "
+            "(tr.unroll replaces it by a copy of an available one)"
+        )
+
+
+def first_of(
+    experience: Experience, name: str
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """States, actions, r_t (S, A) and G_t (m, S, A) of the one episode; ConfigError without them."""
+    if experience.reward_tables is None or experience.constraint_tables is None:
+        raise ConfigError(
+            f"{name} needs full information: reward_tables and constraint_tables of each episode"
+        )
+    return (
+        experience.states[0],
+        experience.actions[0],
+        experience.reward_tables[0],
+        experience.constraint_tables[0],
+    )
+
+
+def penalty_of(penalty: Sequence[float], num_constraints: int) -> FloatArray:
+    """Fixed multipliers (m,), zeros for (); ConfigError if their number or sign is wrong."""
+    if not len(penalty):
+        return np.zeros(num_constraints)
+    out = np.array(penalty, dtype=np.float64)
+    if out.shape != (num_constraints,) or not (out >= 0.0).all():
+        raise ConfigError(
+            f"penalty must be {num_constraints} numbers >= 0 (one a constraint), got {penalty}"
+        )
+    return out

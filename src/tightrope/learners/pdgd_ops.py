@@ -1,0 +1,148 @@
+"""PDGD-OPS: primal-dual gradient descent online policy search, best of both worlds.
+
+Reference: [BOBW] Germano et al. 2023, Algorithm 2. The primal player is UC-O-GDPS, the dual one
+projected gradient descent on [0, T^(1/4)]^m. The same learner, unchanged, serves stochastic and
+adversarial rewards and constraints.
+
+Deviations:
+1. While every loss so far was 0 there is no primal step (the step size would be infinite).
+2. Option `cap=False` removes the cap T^(1/4) of the multipliers, to see whether it binds.
+3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
+   without the paper's guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tightrope import theory as bounds
+from tightrope.errors import ConfigError
+from tightrope.kernels.layered import inner_products, lagrangian_loss
+from tightrope.learners import uc_o_gdps
+from tightrope.learners.full_information import check_loop_free, first_of
+from tightrope.learners.protocol import Experience, Info, Learner
+from tightrope.types import FloatArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Constants of PDGD-OPS.
+
+    Attributes
+    ----------
+    episodes : int
+        T, known in advance (a first guess with `doubling`).
+    primal_constant : float
+        C of eta_t = 1 / (l_t C sqrt(T)).
+    dual_constant : float
+        K of eta = 1 / (K sqrt(T ln(T^2 / delta))).
+    delta : float
+    primal_scale, radius_scale : float
+        Multiply C and the radii; 1 as proved.
+    dual_scale : float
+        Multiplies 1 / K; 1 as proved.
+    cap : bool
+        Whether the multipliers stay in [0, T^(1/4)].
+    tolerance : float
+        Certified distance of the projection.
+    doubling : bool
+    """
+
+    episodes: int
+    primal_constant: float
+    dual_constant: float
+    delta: float = 0.05
+    primal_scale: float = 1.0
+    dual_scale: float = 1.0
+    radius_scale: float = 1.0
+    cap: bool = True
+    tolerance: float = 1e-5
+    doubling: bool = False
+
+
+def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
+    """C = 5 |X| |A| / L and K = 100 m |X| |A|, [BOBW, Appendix C.2]; radii of Eq. (10)."""
+    setting = bounds.setting_of(spec, episodes, delta)
+    return Config(
+        episodes=episodes,
+        delta=delta,
+        primal_constant=bounds.primal_constant(setting),
+        dual_constant=bounds.dual_constant(setting),
+    )
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """ConfigError unless the problem is loop-free and constrained, with known ranges."""
+    check_loop_free(spec, config.episodes, config.delta, "pdgd-ops")
+    if spec.num_costs < 1:
+        raise ConfigError("pdgd-ops needs at least one constraint; uc-o-gdps needs none")
+    for name in ("primal_constant", "dual_constant", "primal_scale", "dual_scale", "radius_scale"):
+        if not getattr(config, name) > 0.0:
+            raise ConfigError(f"pdgd-ops: {name} must be > 0, got {getattr(config, name)!r}")
+
+
+State = uc_o_gdps.State
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    check(spec, config)
+    return State(**uc_o_gdps.primal_init(spec, config), multipliers=np.zeros(spec.num_costs))
+
+
+policy = uc_o_gdps.policy
+horizon = uc_o_gdps.horizon
+
+
+def dual_step(config: Config, episodes: int) -> float:
+    """eta = dual_scale / (K sqrt(T ln(T^2 / delta)))."""
+    root = math.sqrt(episodes * math.log(episodes**2 / config.delta))
+    return config.dual_scale / (config.dual_constant * root)
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    config = state.config
+    states, actions, rewards, constraints = first_of(experience, "pdgd-ops")
+    if uc_o_gdps.next_horizon(state, "pdgd-ops"):
+        state.multipliers = np.zeros_like(state.multipliers)
+    # Line 6: l_t = G_t lambda_t - r_t
+    losses = np.empty_like(state.q_hat)
+    largest = lagrangian_loss(rewards, constraints, state.multipliers, losses)
+    # Line 9 looks at q_hat_t, so its gradient comes before q_hat moves
+    gradient = np.empty_like(state.multipliers)
+    inner_products(state.q_hat, constraints, gradient)
+    # Lines 7-8: UC-O-GDPS.UPDATE(l_t, eta_t, trajectory)
+    info = uc_o_gdps.primal_update(state, losses, largest, states, actions)
+    # Line 9: lambda_{t+1} = projection of lambda_t + eta G_t q_hat_t onto [0, T^(1/4)]^m
+    eta = dual_step(config, state.episodes)
+    cap = state.episodes**0.25 if config.cap else math.inf
+    state.multipliers = np.clip(state.multipliers + eta * gradient, 0.0, cap)
+    at_cap = bool((state.multipliers >= cap).any())
+    state.capped += at_cap
+    info.update(multipliers=state.multipliers.copy(), capped=float(state.capped), dual_step=eta)
+    return state, info
+
+
+def guarantee(config: Config) -> str | None:
+    proved = config.primal_scale == config.dual_scale == config.radius_scale == 1.0
+    if proved and config.cap and not config.doubling:
+        return "[BOBW, Theorems 5-7]"
+    return None
+
+
+LEARNER = Learner(
+    name="pdgd-ops",
+    title="Primal-dual gradient descent, stochastic or adversarial constraints (full information)",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"episodic", "constraints", "full-information", "loop-free"}),
+    reference="Germano et al. 2023, Algorithm 2",
+)

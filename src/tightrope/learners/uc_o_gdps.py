@@ -1,0 +1,296 @@
+"""UC-O-GDPS: projected online gradient descent on occupancies over an L1 confidence set.
+
+Reference: [BOBW] Germano et al. 2023, Algorithms 3-4 and Theorem 3. Full information, adversarial
+losses, unknown transitions; no constraints of its own.
+
+Deviations:
+1. The loss is l = G lambda - r for a fixed `penalty` lambda (none by default).
+2. While every loss so far was 0 there is no step (the step size would be infinite).
+3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
+   without the paper's guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tightrope import theory as bounds
+from tightrope.errors import ConfigError
+from tightrope.estimation.visits import (
+    disjoint_balls,
+    empirical_rows,
+    l1_radius,
+    offsets_of,
+    row_widths,
+)
+from tightrope.kernels.layered import count_episode, lagrangian_loss, policy_of
+from tightrope.learners.full_information import check_loop_free, first_of, penalty_of
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.model.policy import Policy, StochasticPolicy
+from tightrope.planning.confidence import Confidence, confidence_set
+from tightrope.planning.projection import Projector
+from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Constants of UC-O-GDPS.
+
+    Attributes
+    ----------
+    episodes : int
+        T, known in advance (a first guess with `doubling`).
+    primal_constant : float
+        C of eta_t = 1 / (l_t C sqrt(T)).
+    delta : float
+    primal_scale, radius_scale : float
+        Multiply C and the radii; 1 as proved.
+    penalty : (m,) or ()
+        Fixed multipliers lambda >= 0 on the constraints; () ignores them.
+    tolerance : float
+        Certified distance of the projection.
+    doubling : bool
+    """
+
+    episodes: int
+    primal_constant: float
+    delta: float = 0.05
+    primal_scale: float = 1.0
+    radius_scale: float = 1.0
+    penalty: tuple[float, ...] = ()
+    tolerance: float = 1e-5
+    doubling: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "penalty", tuple(self.penalty))
+
+
+def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
+    """C = sqrt(|X| |A| / (2 L)), which minimises Theorem 3; radii of [BOBW, Eq. (10)]."""
+    setting = bounds.setting_of(spec, episodes, delta)
+    return Config(
+        episodes=episodes, delta=delta, primal_constant=bounds.best_primal_constant(setting)
+    )
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """ConfigError unless the problem is loop-free with known ranges and the constants fit."""
+    check_loop_free(spec, config.episodes, config.delta, "uc-o-gdps")
+    penalty_of(config.penalty, spec.num_costs)
+
+
+@dataclass(eq=False)
+class State:
+    """Counters, the confidence set of the epoch, q_hat, and the warm start of the projection."""
+
+    spec: ProblemSpec
+    config: Config
+    offsets: IntArray
+    episodes: int  # the T in use; grows only with doubling
+    began: int  # episodes played before the present T was set
+    episode: int
+    epoch: int
+    counts: IntArray  # (S, A) running N
+    frozen: IntArray  # (S, A) N at the epoch's start
+    triples: IntArray  # (S, A, W) running M
+    centres: FloatArray  # (S, A, W) P_bar of the epoch
+    radii: FloatArray  # (S, A) eps of the epoch
+    q_hat: FloatArray  # (S, A)
+    largest_loss: float
+    multipliers: FloatArray  # (m,) fixed here, the dual player's in pdgd-ops
+    capped: int  # episodes with a multiplier at its cap; stays 0 here
+    lost: int  # pairs whose balls of successive epochs did not meet
+    unsolved: int  # projections that ended above their tolerance
+    heights: FloatArray  # where the next projection starts
+    fractions: FloatArray
+
+    def notes(self) -> list[str]:
+        """What a reader of the results must know: a cap that binds, a lost confidence set."""
+        out = []
+        if self.capped:
+            out.append(
+                f"a multiplier stood at its cap T^(1/4) = {self.episodes**0.25:.3g} in "
+                f"{self.capped} of {self.episode} episodes"
+            )
+        if self.lost:
+            out.append(
+                f"{self.lost} times the L1 balls of successive epochs did not meet: the true "
+                "model was lost (radius_scale is too small)"
+            )
+        if self.unsolved:
+            out.append(f"{self.unsolved} projections ended above their tolerance")
+        return out
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    check(spec, config)
+    multipliers = penalty_of(config.penalty, spec.num_costs)
+    return State(**primal_init(spec, config), multipliers=multipliers)
+
+
+def primal_init(spec: ProblemSpec, config: Any) -> dict[str, Any]:
+    """UC-O-GDPS.INIT, Algorithm 4, line 2: zero counters, every P allowed, q_hat uniform."""
+    assert spec.layers is not None
+    shape = (spec.num_states, spec.num_actions)
+    full = (*shape, int(row_widths(spec.layers).max()))
+    return {
+        "spec": spec,
+        "config": config,
+        "offsets": offsets_of(spec.layers),
+        "episodes": int(config.episodes),
+        "began": 0,
+        "episode": 0,
+        "epoch": 1,
+        "counts": np.zeros(shape, dtype=np.int64),
+        "frozen": np.zeros(shape, dtype=np.int64),
+        "triples": np.zeros(full, dtype=np.int64),
+        "centres": np.zeros(full),
+        "radii": np.full(shape, 2.0),
+        "q_hat": uniform_occupancy(spec),
+        "largest_loss": 0.0,
+        "capped": 0,
+        "lost": 0,
+        "unsolved": 0,
+        "heights": np.zeros(shape[0]),
+        "fractions": np.zeros(0),
+    }
+
+
+def uniform_occupancy(spec: ProblemSpec) -> FloatArray:
+    """q_hat_1(x, a) = 1 / (|X_k| |A|)."""
+    assert spec.layers is not None
+    sizes = np.bincount(spec.layers)[spec.layers]
+    q = np.repeat(1.0 / (sizes * spec.num_actions)[:, None], spec.num_actions, axis=1)
+    q[-1] = 0.0
+    return q
+
+
+def policy(state: Any) -> Policy:
+    """pi(a | x) = q_hat(x, a) / q_hat(x), uniform where q_hat(x) = 0."""
+    table = np.empty_like(state.q_hat)
+    policy_of(state.q_hat, table)
+    return StochasticPolicy(table)
+
+
+def horizon(state: Any) -> Stop:
+    return Stop("episodes", 1)
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    states, actions, rewards, constraints = first_of(experience, "uc-o-gdps")
+    next_horizon(state, "uc-o-gdps")
+    losses = np.empty_like(state.q_hat)
+    largest = lagrangian_loss(rewards, constraints, state.multipliers, losses)
+    return state, primal_update(state, losses, largest, states, actions)
+
+
+def next_horizon(state: Any, name: str) -> bool:
+    """Count the episode; past T either stop with an error or, with doubling, start again."""
+    state.episode += 1
+    if state.episode - state.began <= state.episodes:
+        return False
+    if not state.config.doubling:
+        raise ConfigError(
+            f"{name} was set for T = {state.episodes} episodes and is asked for one more: its "
+            "steps and radii depend on T; set episodes, or doubling=True if T is unknown"
+        )
+    state.began += state.episodes
+    state.episodes *= 2
+    state.largest_loss = 0.0
+    state.q_hat = uniform_occupancy(state.spec)
+    return True
+
+
+def primal_update(
+    state: Any, losses: FloatArray, largest: float, states: IntArray, actions: IntArray
+) -> Info:
+    """UC-O-GDPS.UPDATE, Algorithm 3, with eta_t of Algorithm 2, line 7."""
+    spec, config = state.spec, state.config
+    # Lines 2-3: counters
+    if count_episode(states, actions, state.offsets, state.frozen, state.counts, state.triples):
+        # Lines 4-7: new epoch, frozen values, new confidence set
+        state.epoch += 1
+        state.frozen[:] = state.counts
+        projector = projector_of(state)
+        centres = empirical_rows(state.triples, state.frozen)
+        radii = l1_radius(
+            state.frozen, spec.layers, state.episodes, config.delta, config.radius_scale
+        )
+        state.lost += disjoint_balls(state.centres, state.radii, centres, radii)
+        state.centres, state.radii = centres, radii
+        projector.change(confidence_of(state))
+    # eta_t = 1 / (l_t C sqrt(T)), l_t the largest loss so far
+    state.largest_loss = max(state.largest_loss, largest)
+    constant = config.primal_constant * config.primal_scale
+    bound = state.largest_loss * constant * math.sqrt(state.episodes)
+    step = 1.0 / bound if bound > 0.0 else 0.0
+    # Line 8: q_{t+1} = projection of q_t - eta_t l_t onto Delta(P_i)
+    projector = projector_of(state)
+    distance = projector.project(state.q_hat - step * losses, config.tolerance)
+    state.unsolved += int(distance > config.tolerance)
+    state.heights, state.fractions = projector.heights, projector.fractions
+    movement = float(np.abs(projector.occupancy - state.q_hat).sum())
+    state.q_hat[:] = projector.occupancy
+    return {
+        "step": step,
+        "epoch": float(state.epoch),
+        "residual": distance,
+        "movement": movement,
+        "lost": float(state.lost),
+    }
+
+
+def confidence_of(state: Any) -> Confidence:
+    """P_i of Eq. (10), from the frozen values of the epoch."""
+    num_states, num_actions, width = state.centres.shape
+    columns = np.append(state.offsets[1:], 0)[state.spec.layers, None] + np.arange(width)
+    rows, actions, places = np.nonzero(state.centres)
+    matrix = sp.csr_array(
+        (
+            state.centres[rows, actions, places],
+            (rows * num_actions + actions, columns[rows, places]),
+        ),
+        shape=(num_states * num_actions, num_states),
+    )
+    return confidence_set(state.spec.layers, matrix, state.radii)
+
+
+def projector_of(state: Any) -> Projector:
+    """The solver of this state; made again, with the same memory, after a resume.
+
+    It is kept beside the state's fields because it holds nothing that they do not determine.
+    """
+    if not hasattr(state, "projector"):
+        fractions = state.fractions if state.fractions.size else None
+        state.projector = Projector(
+            confidence_of(state), heights=state.heights, fractions=fractions
+        )
+    return state.projector
+
+
+def guarantee(config: Config) -> str | None:
+    proved = config.primal_scale == config.radius_scale == 1.0
+    if proved and not config.doubling and not config.penalty:
+        return "[BOBW, Theorem 3] (regret O(sqrt(T)), every interval)"
+    return None
+
+
+LEARNER = Learner(
+    name="uc-o-gdps",
+    title="Projected gradient descent over an L1 confidence set (full information)",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"episodic", "unconstrained", "full-information", "loop-free"}),
+    reference="Germano et al. 2023, Algorithms 3-4",
+)

@@ -1,0 +1,209 @@
+"""UC-O-REPS: online mirror descent with the unnormalised KL over a confidence set.
+
+Reference: Rosenberg and Mansour 2019, Online convex optimization in adversarial Markov decision
+processes; the baseline of [BOBW] Germano et al. 2023. Full information, unknown transitions.
+
+Deviations:
+1. Losses are l = G lambda - r for a fixed `penalty` lambda (none by default), mapped to [0, 1] by
+   (l + 1 + |lambda|) / (1 + 2 |lambda|); the map is part of the configuration.
+2. The dual multipliers with sign constraints are eliminated row by row in closed form; the
+   potentials are then minimised without constraints, and the point is rolled forward so that it is
+   feasible exactly.
+3. Row probabilities are kept at or above 1e-30.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tightrope.errors import ConfigError
+from tightrope.estimation.visits import (
+    disjoint_balls,
+    empirical_rows,
+    l1_radius,
+    offsets_of,
+    row_widths,
+)
+from tightrope.kernels.layered import count_episode, lagrangian_loss, policy_of
+from tightrope.kernels.reps import reps_project
+from tightrope.learners.full_information import check_loop_free, first_of, penalty_of
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.model.policy import Policy, StochasticPolicy
+from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Constants of UC-O-REPS.
+
+    Attributes
+    ----------
+    episodes : int
+        T, known in advance.
+    delta : float
+    step_scale, radius_scale : float
+        Multiply eta and the radii; 1 as proved.
+    penalty : (m,) or ()
+        Fixed multipliers lambda >= 0 on the constraints; () ignores them.
+    tolerance : float
+        Flow imbalance at which the dual iteration stops.
+    """
+
+    episodes: int
+    delta: float = 0.05
+    step_scale: float = 1.0
+    radius_scale: float = 1.0
+    penalty: tuple[float, ...] = ()
+    tolerance: float = 1e-7
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "penalty", tuple(self.penalty))
+
+
+def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
+    """eta = sqrt(ln(|X|^2 |A| / L^2) / T) and radii of [BOBW, Eq. (10)], both unscaled."""
+    return Config(episodes=episodes, delta=delta)
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """ConfigError unless the problem is loop-free with known ranges and the constants fit."""
+    check_loop_free(spec, config.episodes, config.delta, "uc-o-reps")
+    penalty_of(config.penalty, spec.num_costs)
+
+
+@dataclass(eq=False)
+class State:
+    """Counters, the current confidence set and the occupancy q(x, a) p(y | x, a)."""
+
+    spec: ProblemSpec
+    config: Config
+    offsets: IntArray
+    episode: int
+    epoch: int
+    counts: IntArray  # (S, A) running N
+    frozen: IntArray  # (S, A) N at the epoch's start
+    triples: IntArray  # (S, A, W) running M
+    centres: FloatArray  # (S, A, W) P_bar
+    radii: FloatArray  # (S, A)
+    q_hat: FloatArray  # (S, A)
+    rows: FloatArray  # (S, A, W)
+    potentials: FloatArray  # (S,) last dual solution, the next start
+    lost: int  # pairs whose balls of successive epochs did not meet
+
+
+def step_size(spec: ProblemSpec, config: Config) -> float:
+    """eta of the theorem times `step_scale`, for losses in [0, 1]."""
+    size = spec.num_states**2 * spec.num_actions / spec.horizon**2
+    return config.step_scale * math.sqrt(math.log(size) / config.episodes)
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    check(spec, config)
+    assert spec.layers is not None
+    shape = (spec.num_states, spec.num_actions)
+    offsets = offsets_of(spec.layers)
+    widths = row_widths(spec.layers)
+    full = (*shape, int(widths.max()))
+    rows = np.zeros(full)
+    rows[:] = (np.arange(full[2]) < widths[:, None])[:, None, :] / widths[:, None, None]
+    sizes = np.diff(offsets)[spec.layers]
+    q_hat = np.repeat(1.0 / (sizes * shape[1])[:, None], shape[1], axis=1)
+    q_hat[-1] = 0.0
+    return State(
+        spec=spec,
+        config=config,
+        offsets=offsets,
+        episode=0,
+        epoch=1,
+        counts=np.zeros(shape, dtype=np.int64),
+        frozen=np.zeros(shape, dtype=np.int64),
+        triples=np.zeros(full, dtype=np.int64),
+        centres=rows.copy(),
+        radii=np.full(shape, 2.0),
+        q_hat=q_hat,
+        rows=rows,
+        potentials=np.zeros(shape[0]),
+        lost=0,
+    )
+
+
+def policy(state: State) -> Policy:
+    table = np.empty_like(state.q_hat)
+    policy_of(state.q_hat, table)
+    return StochasticPolicy(table)
+
+
+def horizon(state: State) -> Stop:
+    return Stop("episodes", 1)
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    states, actions, rewards, constraints = first_of(experience, "uc-o-reps")
+    spec, config = state.spec, state.config
+    assert spec.layers is not None
+    state.episode += 1
+    # counters, then the epoch, then the projection onto the new set
+    if count_episode(states, actions, state.offsets, state.frozen, state.counts, state.triples):
+        state.epoch += 1
+        state.frozen[:] = state.counts
+        centres = empirical_rows(state.triples, state.frozen)
+        radii = l1_radius(
+            state.frozen, spec.layers, config.episodes, config.delta, config.radius_scale
+        )
+        state.lost += disjoint_balls(state.centres, state.radii, centres, radii)
+        state.centres, state.radii = centres, radii
+    # loss in [0, 1]
+    multipliers = penalty_of(config.penalty, spec.num_costs)
+    losses = np.empty_like(state.q_hat)
+    lagrangian_loss(rewards, constraints, multipliers, losses)
+    weight = float(multipliers.sum())
+    losses = (losses + 1.0 + weight) / (1.0 + 2.0 * weight)
+    # q_{t+1} = argmin over Delta(P_i) of KL(q || q_t e^{-eta l})
+    new_pairs, new_rows = np.zeros_like(state.q_hat), state.rows.copy()
+    _, imbalance, evaluations = reps_project(
+        state.offsets,
+        state.q_hat,
+        state.rows,
+        state.centres,
+        state.radii,
+        step_size(spec, config) * losses,
+        state.potentials,
+        new_pairs,
+        new_rows,
+        config.tolerance,
+        1000,
+    )
+    movement = float(np.abs(new_pairs - state.q_hat).sum())
+    state.q_hat, state.rows = new_pairs, new_rows
+    return state, {
+        "epoch": float(state.epoch),
+        "residual": float(imbalance),
+        "movement": movement,
+        "evaluations": float(evaluations),
+        "lost": float(state.lost),
+    }
+
+
+def guarantee(config: Config) -> str | None:
+    if config.step_scale == config.radius_scale == 1.0 and not config.penalty:
+        return "Rosenberg and Mansour 2019, Theorem 4.2 (regret O(L |X| sqrt(|A| T)))"
+    return None
+
+
+LEARNER = Learner(
+    name="uc-o-reps",
+    title="Mirror descent with the KL over an L1 confidence set (full information)",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"episodic", "unconstrained", "full-information", "loop-free"}),
+    reference="Rosenberg and Mansour 2019; baseline of Germano et al. 2023",
+)
