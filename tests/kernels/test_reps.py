@@ -68,8 +68,11 @@ def test_projection_twins_agree_and_the_dual_gap_closes(seed, largest_radius):
         inner = slice(0, offsets[-2])
         assert (np.abs(p - centres).sum(axis=2)[inner] <= radii[inner] + 1e-9).all()
         positive = p[inner] > 0
-        ratio = np.log(p[inner] / np.where(positive, rows[inner], 1.0), where=positive,
-                       out=np.zeros_like(p[inner]))
+        ratio = np.log(
+            p[inner] / np.where(positive, rows[inner], 1.0),
+            where=positive,
+            out=np.zeros_like(p[inner]),
+        )
         divergence = (q[inner] * (np.log(q[inner] / pairs[inner]) + losses[inner])).sum()
         divergence += (q[inner][:, :, None] * p[inner] * ratio).sum()
         assert divergence == pytest.approx(-dual, abs=1e-6)

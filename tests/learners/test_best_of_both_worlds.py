@@ -42,9 +42,13 @@ def episode(rng, policy):
     g = rng.uniform(-1, 1, model.costs.shape)
     r[-1], g[:, -1] = 0.0, 0.0
     return Experience(
-        first=1, states=np.array([states], np.int32), actions=np.array([actions], np.int32),
-        rewards=np.zeros((1, 3)), costs=np.zeros((1, 3, 2)),
-        reward_tables=r[None], constraint_tables=g[None],
+        first=1,
+        states=np.array([states], np.int32),
+        actions=np.array([actions], np.int32),
+        rewards=np.zeros((1, 3)),
+        costs=np.zeros((1, 3, 2)),
+        reward_tables=r[None],
+        constraint_tables=g[None],
     )
 
 
@@ -174,7 +178,7 @@ def test_bad_input():
     ]:
         with pytest.raises(ConfigError, match=words):
             pdgd_ops.init(SPEC, dataclasses.replace(config, **changes))
-    with pytest.raises(ConfigError, match="tr.unroll"):
+    with pytest.raises(ConfigError, match=r"tr\.unroll"):
         pdgd_ops.check(dataclasses.replace(SPEC, layers=None), config)
     with pytest.raises(ConfigError, match=r"rewards in \[0, 1\], the problem has \[0, 2\]"):
         pdgd_ops.check(dataclasses.replace(SPEC, reward_range=(0.0, 2.0)), config)
@@ -236,7 +240,9 @@ def test_unconstrained_learners_find_the_best_policy(module):
     best = hindsight_plan(
         dataclasses.replace(
             fixed, constraints=sequences.iid(-np.abs(WORLD.model.costs), channel="constraints")
-        ), T, 0,
+        ),
+        T,
+        0,
     ).value
     reward = run.curves["cumulative_reward"]
     late = (reward[-1] - reward[-501]) / 500
@@ -264,7 +270,9 @@ def test_huge_exact_counts_make_the_learner_play_optimally():
     best = hindsight_plan(
         dataclasses.replace(
             PROBLEM, constraints=sequences.iid(-np.abs(WORLD.model.costs), channel="constraints")
-        ), 1, 0,
+        ),
+        1,
+        0,
     )
     assert (state.q_hat * WORLD.model.rewards).sum() == pytest.approx(best.value, abs=2e-3)
     assert isinstance(uc_o_gdps.policy(state), StochasticPolicy)

@@ -37,9 +37,7 @@ def l1_radius(
            [4.2396, 4.2396]])
     """
     log_term = math.log(episodes * visits.size / delta)
-    radius = scale * np.sqrt(
-        2.0 * row_widths(layers)[:, None] * log_term / np.maximum(1, visits)
-    )
+    radius = scale * np.sqrt(2.0 * row_widths(layers)[:, None] * log_term / np.maximum(1, visits))
     return np.where(visits == 0, np.maximum(radius, 2.0), radius)
 
 

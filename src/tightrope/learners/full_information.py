@@ -43,7 +43,7 @@ def check_loop_free(spec: ProblemSpec, episodes: int, delta: float, name: str) -
 def first_of(
     experience: Experience, name: str
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """States, actions, r_t (S, A) and G_t (m, S, A) of the one episode; ConfigError without them."""
+    """States, actions, r_t (S, A) and G_t (m, S, A) of the one episode, or ConfigError."""
     if experience.reward_tables is None or experience.constraint_tables is None:
         raise ConfigError(
             f"{name} needs full information: reward_tables and constraint_tables of each episode"

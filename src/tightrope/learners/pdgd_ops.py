@@ -24,7 +24,7 @@ from tightrope.kernels.layered import inner_products, lagrangian_loss
 from tightrope.learners import uc_o_gdps
 from tightrope.learners.full_information import check_loop_free, first_of
 from tightrope.learners.protocol import Experience, Info, Learner
-from tightrope.types import FloatArray, ProblemSpec
+from tightrope.types import ProblemSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,8 @@ from tightrope.planning.confidence import Confidence, confidence_set
 from tightrope.planning.projection import Projector
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
+WARM = {"max_rounds": 15, "max_steps": 20}  # a stale start can cycle; a fresh one then is quicker
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -89,7 +91,7 @@ class State:
     """Counters, the confidence set of the epoch, q_hat, and the warm start of the projection."""
 
     spec: ProblemSpec
-    config: Config
+    config: Any  # this file's Config, or that of pdgd_ops
     offsets: IntArray
     episodes: int  # the T in use; grows only with doubling
     began: int  # episodes played before the present T was set
@@ -230,8 +232,12 @@ def primal_update(
     bound = state.largest_loss * constant * math.sqrt(state.episodes)
     step = 1.0 / bound if bound > 0.0 else 0.0
     # Line 8: q_{t+1} = projection of q_t - eta_t l_t onto Delta(P_i)
+    target = state.q_hat - step * losses
     projector = projector_of(state)
-    distance = projector.project(state.q_hat - step * losses, config.tolerance)
+    distance = projector.project(target, config.tolerance, **WARM)
+    if distance > config.tolerance:
+        projector = state.projector = Projector(projector.confidence)
+        distance = projector.project(target, config.tolerance)
     state.unsolved += int(distance > config.tolerance)
     state.heights, state.fractions = projector.heights, projector.fractions
     movement = float(np.abs(projector.occupancy - state.q_hat).sum())

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tightrope.errors import ConfigError
 from tightrope.estimation.visits import (
     disjoint_balls,
     empirical_rows,

@@ -152,7 +152,7 @@ def play(
         for j in range(count):
             policy = learner.policy(state)
             if policy is not previous:
-                table = probabilities(policy, shape[1])  # type: ignore[arg-type]
+                table = probabilities(policy, shape[1])
                 layered_occupancy(*csr, table, occupancy)
                 previous = policy
             r, g = (
