@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tightrope.model.policy import save_policy as save_policy
     from tightrope.planning import evaluate as evaluate
     from tightrope.planning import plan as plan
+    from tightrope.simulation.runner import Run as Run
+    from tightrope.simulation.runner import run as run
+    from tightrope.simulation.runner import simulate as simulate
     from tightrope.types import Average as Average
     from tightrope.types import Discounted as Discounted
     from tightrope.types import Episodic as Episodic
@@ -38,11 +41,14 @@ _HOMES = {
     "from_gymnasium": "tightrope.io",
     "load": "tightrope.io",
     "load_policy": "tightrope.model.policy",
+    "Run": "tightrope.simulation.runner",
     "plan": "tightrope.planning",
+    "run": "tightrope.simulation.runner",
     "save": "tightrope.io",
     "save_policy": "tightrope.model.policy",
+    "simulate": "tightrope.simulation.runner",
 }
-_MODULES = ("planning", "problems")
+_MODULES = ("learners", "metrics", "planning", "problems", "simulation")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

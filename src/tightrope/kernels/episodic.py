@@ -420,3 +420,92 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
                 worst = reduced
                 slot = j
     return code, phase, objective, slot
+
+
+# State of a column generation, as kernels and Python hand it to each other: `numbers` holds
+# LOWER, UPPER (bounds of the optimum), LEAST, VIOLATION (bounds of the least violation) and
+# TOLERANCE; `codes` holds PHASE (0 before the first master, 1 feasibility, 2 optimality), USED
+# columns, the SLOT that the next column goes to, and OUTCOME.
+LOWER, UPPER, LEAST, VIOLATION, TOLERANCE, FEASIBLE_EPS = range(6)
+PHASE, USED, SLOT, OUTCOME = range(4)
+RUNNING, OPTIMAL, INFEASIBLE, STUCK = range(4)
+
+
+@kernel
+def solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes):
+    """Master over the columns in hand; writes the duals, the bounds and the outcome.
+
+    `values` are scaled by `scale` (1 + m,); `capacities` and `duals` are not.
+    """
+    m = capacities.size
+    code, phase, best, slot = master(
+        codes[USED], values, limits, z_coef, numbers[FEASIBLE_EPS], basis, codes[PHASE], x, y
+    )
+    codes[PHASE] = phase
+    codes[SLOT] = slot
+    if code != SOLVED:
+        codes[OUTCOME] = STUCK
+    elif phase == 1:
+        numbers[VIOLATION] = -best
+        for i in range(m):
+            duals[i] = max(y[i], 0.0) / scale[1 + i]
+        gap = numbers[VIOLATION] - numbers[LEAST]
+        if numbers[LEAST] > 0 and gap <= numbers[TOLERANCE] * max(1.0, numbers[VIOLATION]):
+            codes[OUTCOME] = INFEASIBLE
+    else:
+        numbers[LOWER] = best * scale[0]
+        for i in range(m):
+            duals[i] = max(y[i], 0.0) * scale[0] / scale[1 + i]
+        gap = numbers[UPPER] - numbers[LOWER]
+        if gap <= numbers[TOLERANCE] * max(1.0, abs(numbers[LOWER])):
+            codes[OUTCOME] = OPTIMAL
+
+
+@kernel
+def add_column(objective, found, scale, capacities, values, duals, numbers, codes):
+    """Enter a priced column (values `found` (1 + m,)) and the bound that its program proves."""
+    slot = codes[SLOT]
+    bound = objective
+    for j in range(found.size):
+        values[slot, j] = found[j] / scale[j]
+    for i in range(capacities.size):
+        bound += duals[i] * capacities[i]
+    if codes[PHASE] == 1:
+        numbers[LEAST] = max(numbers[LEAST], -bound)
+    else:
+        numbers[UPPER] = min(numbers[UPPER], bound)
+    codes[USED] = max(codes[USED], slot + 1)
+
+
+@kernel
+def generate_columns(
+    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale,
+    capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes, max_programs,
+):  # fmt: skip
+    """Price and solve until the outcome is known; returns the number of dynamic programs."""
+    programs = 0
+    while codes[OUTCOME] == RUNNING and programs < max_programs:
+        slot = codes[SLOT]
+        objective = best_response(
+            start, stop, indices, data, rewards, costs, available, initial, horizon,
+            0.0 if codes[PHASE] == 1 else 1.0, duals, pool[slot],
+        )  # fmt: skip
+        found = evaluate_actions(
+            start, stop, indices, data, rewards, costs, available, initial, horizon,
+            pool[slot : slot + 1],
+        )  # fmt: skip
+        programs += 1
+        add_column(objective, found[0], scale, capacities, values, duals, numbers, codes)
+        solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes)
+    return programs
+
+
+@kernel
+def largest_entry(table):
+    """Largest absolute value of a 3-d table, or 1 if all are zero."""
+    biggest = 0.0
+    for h in range(table.shape[0]):
+        for s in range(table.shape[1]):
+            for a in range(table.shape[2]):
+                biggest = max(biggest, abs(table[h, s, a]))
+    return biggest if biggest > 0.0 else 1.0

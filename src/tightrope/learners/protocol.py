@@ -121,7 +121,10 @@ NOT_SAVED = ("spec", "config")
 
 
 def state_arrays(state: Any) -> dict[str, np.ndarray]:
-    """A learner's state as named arrays (copies); numbers, strings and None as 0-d JSON text."""
+    """A learner's state as named arrays (copies); numbers, strings and None as 0-d JSON text.
+
+    A field that is itself a dataclass of such values is saved under ``field.inner``.
+    """
     out = {}
     for item in dataclasses.fields(state):
         if item.name in NOT_SAVED:
@@ -129,6 +132,9 @@ def state_arrays(state: Any) -> dict[str, np.ndarray]:
         value = getattr(state, item.name)
         if isinstance(value, np.ndarray):
             out[item.name] = value.copy()
+        elif dataclasses.is_dataclass(value):
+            inner = state_arrays(value)
+            out.update({f"{item.name}.{name}": array for name, array in inner.items()})
         else:
             out[f"{item.name}.json"] = np.array(json.dumps(value))
     return out
@@ -137,13 +143,12 @@ def state_arrays(state: Any) -> dict[str, np.ndarray]:
 def restore_state(learner: Learner, spec: Any, config: Any, arrays: dict[str, np.ndarray]) -> Any:
     """The state that `state_arrays` saved; ResultError if it does not belong to this learner."""
     state = learner.init(spec, config)
-    wanted = {item.name for item in dataclasses.fields(state)} - set(NOT_SAVED)
+    wanted = {name.removesuffix(".json") for name in state_arrays(state)}
     found = {name.removesuffix(".json") for name in arrays}
     if wanted != found:
         raise ResultError(f"saved state has {sorted(found)}, {learner.name} needs {sorted(wanted)}")
     for name, value in arrays.items():
-        if name.endswith(".json"):
-            setattr(state, name.removesuffix(".json"), json.loads(str(value)))
-        else:
-            setattr(state, name, value.copy())
+        *outer, last = name.removesuffix(".json").split(".")
+        owner = getattr(state, outer[0]) if outer else state
+        setattr(owner, last, json.loads(str(value)) if name.endswith(".json") else value.copy())
     return state

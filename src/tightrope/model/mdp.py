@@ -298,8 +298,8 @@ class FiniteMDP:
         if feedback == "mean":
             pays = self.rewards
         consumes = self.costs if self.costs_next is None or feedback == "mean" else self.costs_next
-        flat = consumes.reshape(self.num_costs, consumes.size // max(1, self.num_costs))
-        ranges = np.stack([flat.min(axis=1), flat.max(axis=1)], axis=1) if self.num_costs else flat
+        flat = [channel.ravel() for channel in consumes]
+        ranges = np.array([[x.min(), x.max()] for x in flat]).reshape(self.num_costs, 2)
         return ProblemSpec(
             num_states=self.num_states,
             num_actions=self.num_actions,
@@ -312,7 +312,7 @@ class FiniteMDP:
             signs=self.signs,
             staged=self.staged,
             reward_range=(float(pays.min()), float(pays.max())),
-            cost_ranges=ranges.reshape(self.num_costs, 2),
+            cost_ranges=ranges,
             feedback=feedback,
             **extra,
         )

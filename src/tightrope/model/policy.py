@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,15 @@ class MixturePolicy:
 
     components: tuple[DeterministicPolicy | StochasticPolicy, ...]
     weights: FloatArray
+
+    @cached_property
+    def actions(self) -> IntArray | None:
+        """(K, H, S) int32 if every component is deterministic and of the same shape, else None."""
+        tables = [p.actions for p in self.components if isinstance(p, DeterministicPolicy)]
+        if len(tables) < len(self.components) or len({t.shape for t in tables}) > 1:
+            return None
+        stack = np.array(tables, dtype=np.int32)
+        return stack if stack.ndim == 3 else stack[:, None]
 
 
 Policy = DeterministicPolicy | StochasticPolicy | MixturePolicy

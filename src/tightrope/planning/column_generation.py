@@ -71,57 +71,54 @@ def solve(
     tolerance : on (upper - lower) / max(1, |lower|)
     """
     m = capacities.size
-    respond = episodic.best_response
-    if tables.data.size // max(1, tables.start.size // tables.available.size) > PARALLEL_ENTRIES:
-        respond = episodic.best_response_parallel
-    scale = np.ones(1 + m)  # the master works on rewards and costs of size about 1
-    scale[0] = max(-tables.rewards.min(), tables.rewards.max()) or 1.0
-    if m:
-        scale[1:] = np.abs(tables.costs).reshape(m, -1).max(axis=1)
-        scale[scale == 0.0] = 1.0
-    cost_scale = scale[1:]
-    limits = capacities / cost_scale
-    z_coef = 1.0 / cost_scale
-    feasible_eps = FEASIBLE_EPS * horizon * scale.max()
-    duals = np.zeros(m) if multipliers is None else multipliers
+    scale = np.empty(1 + m)  # the master works on rewards and costs of size about 1
+    scale[0] = episodic.largest_entry(tables.rewards)
+    for i in range(m):
+        scale[1 + i] = episodic.largest_entry(tables.costs[i])
+    z_coef = 1.0 / scale[1:]
     values = np.zeros((pool.shape[0], 1 + m))
+    basis, x, y = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1), np.zeros(m + 1)
+    duals = np.zeros(m) if multipliers is None else multipliers.copy()
+    feasible_eps = FEASIBLE_EPS * horizon * scale.max()
+    numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance, feasible_eps])
+    codes = np.array([0, warm, warm, episodic.RUNNING])
+    work = (scale, capacities, values, capacities * z_coef, z_coef, basis, x, y, duals)
     if warm:
-        given = pool[:warm]
-        values[:warm] = episodic.evaluate_actions(*tables, horizon, given) / scale
-    basis = np.zeros(m + 1, dtype=np.int64)
-    x, y = np.zeros(m + 1), np.zeros(m + 1)
-    lower, upper, least, violation = -np.inf, np.inf, -np.inf, np.inf
-    status, phase, used, slot, programs = Status.NOT_CONVERGED, 0, warm, warm, 0
-    while programs < max_programs:
-        objective = respond(*tables, horizon, 0.0 if phase == 1 else 1.0, duals, pool[slot])
-        programs += 1
-        values[slot] = episodic.evaluate_actions(*tables, horizon, pool[slot : slot + 1])[0] / scale
-        used = max(used, slot + 1)
-        if phase == 1:
-            least = max(least, -objective - float(duals @ capacities))
-        else:
-            upper = min(upper, objective + float(duals @ capacities))
-        code, phase, best, slot = episodic.master(
-            used, values, limits, z_coef, feasible_eps, basis, phase, x, y
+        values[:warm] = episodic.evaluate_actions(*tables, horizon, pool[:warm]) / scale
+        if multipliers is None:
+            episodic.solve_columns(*work, numbers, codes)
+    stages = max(1, tables.start.size // tables.available.size)
+    if tables.data.size // stages > PARALLEL_ENTRIES:
+        programs = _generate_in_parallel(tables, horizon, pool, work, numbers, codes, max_programs)
+    else:
+        programs = episodic.generate_columns(
+            *tables, horizon, pool, *work, numbers, codes, max_programs
         )
-        if code != episodic.SOLVED:
-            break
-        if phase == 1:
-            violation = -best
-            duals = np.maximum(y[:m], 0.0) / cost_scale
-            if least > 0 and violation - least <= tolerance * max(1.0, violation):
-                status = Status.INFEASIBLE
-                break
-        else:
-            lower = best * scale[0]
-            duals = np.maximum(y[:m], 0.0) * scale[0] / cost_scale
-            if upper - lower <= tolerance * max(1.0, abs(lower)):
-                status = Status.SOLVED
-                break
-    if phase == 1:
-        lower, upper = least, violation
+    status = {episodic.OPTIMAL: Status.SOLVED, episodic.INFEASIBLE: Status.INFEASIBLE}.get(
+        int(codes[episodic.OUTCOME]), Status.NOT_CONVERGED
+    )
+    lower, upper = numbers[2:4] if codes[episodic.PHASE] == 1 else numbers[:2]
     basic = np.flatnonzero((basis < pool.shape[0]) & (x > 0))
+    slots = basis[basic]
     weights = x[basic] / x[basic].sum()
     return Columns(
-        status, programs, basis[basic], weights, values[basis[basic]] * scale, duals, lower, upper
+        status, programs, slots, weights, values[slots] * scale, duals, float(lower), float(upper)
     )
+
+
+def _generate_in_parallel(
+    tables: Tables, horizon: int, pool: IntArray, work: tuple[np.ndarray, ...],
+    numbers: FloatArray, codes: IntArray, max_programs: int,
+) -> int:  # fmt: skip
+    """`generate_columns` with every dynamic program on all cores, for large models."""
+    scale, capacities, values, *_, duals = work
+    programs = 0
+    while codes[episodic.OUTCOME] == episodic.RUNNING and programs < max_programs:
+        slot = codes[episodic.SLOT]
+        weight = 0.0 if codes[episodic.PHASE] == 1 else 1.0
+        objective = episodic.best_response_parallel(*tables, horizon, weight, duals, pool[slot])
+        found = episodic.evaluate_actions(*tables, horizon, pool[slot : slot + 1])
+        programs += 1
+        episodic.add_column(objective, found[0], scale, capacities, values, duals, numbers, codes)
+        episodic.solve_columns(*work, numbers, codes)
+    return programs

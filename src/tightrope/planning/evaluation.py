@@ -43,11 +43,9 @@ def evaluate(model: FiniteMDP, policy: Policy) -> Evaluation:
 def policy_values(model: FiniteMDP, policy: Policy) -> FloatArray:
     """(1 + m,) expected reward and costs of an episode; the policy is taken as valid."""
     if isinstance(policy, MixturePolicy):
-        parts = policy.components
-        if all(isinstance(part, DeterministicPolicy) and part.staged for part in parts):
-            actions = np.stack([part.actions for part in parts])  # type: ignore[union-attr]
-            return policy.weights @ action_values(model, actions)
-        return policy.weights @ np.array([policy_values(model, part) for part in parts])
+        if policy.actions is not None:
+            return policy.weights @ action_values(model, policy.actions)
+        return policy.weights @ np.array([policy_values(model, p) for p in policy.components])
     if isinstance(policy, DeterministicPolicy):
         actions = policy.actions if policy.staged else policy.actions[None]
         return action_values(model, actions[None])[0]
@@ -57,5 +55,5 @@ def policy_values(model: FiniteMDP, policy: Policy) -> FloatArray:
 
 def action_values(model: FiniteMDP, actions: IntArray) -> FloatArray:
     """(K, 1 + m) values of K deterministic policies, (K, H, S) or (K, 1, S)."""
-    actions = np.array(actions, dtype=np.int32, order="C")
+    actions = np.require(actions, np.int32, ["C", "W"])
     return episodic.evaluate_actions(*model.tables(), model.horizon, actions)

@@ -1,0 +1,19 @@
+"""Unproved constants, each with its provenance. The only place for them.
+
+`PRESETS[learner][preset]` is the keywords of the learner's Config; ``name@theory`` is not here,
+because the theorem's constants are in the learner's own file. A learner without a ``tuned`` entry
+has nothing to tune, and its bare name runs its default Config.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "conrl": {
+        # Eq. (9) keeps its form. Scale by search over 1e-6..1e-3 on the Mars rover, 1,000 episodes.
+        "tuned": {"bonus_scale": 1e-5, "unvisited_bonus": 1.0},
+        # What the paper's authors ran: a flat bonus, and 1 on pairs never visited.
+        "paper-experiments": {"bonus": "flat", "bonus_scale": 1e-3, "unvisited_bonus": 1.0},
+    },
+}

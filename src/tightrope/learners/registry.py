@@ -1,0 +1,74 @@
+"""Learners by name. A new one needs its file and one line here."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+from tightrope.errors import ConfigError, unknown_name
+from tightrope.learners.presets import PRESETS
+from tightrope.learners.protocol import Learner
+from tightrope.types import ProblemSpec
+
+# name -> "module:attribute"; a module is imported when its learner is asked for
+HOMES = {
+    "conrl": "tightrope.learners.conrl:LEARNER",
+    "oracle": "tightrope.learners.baselines:ORACLE",
+    "uniform": "tightrope.learners.baselines:UNIFORM",
+}
+
+
+def get_learner(name: str) -> Learner:
+    """The learner of a bare name, or of ``package.module:ATTRIBUTE`` for one of your own.
+
+    Raises ConfigError with the nearest known name.
+    """
+    home = HOMES.get(name, name if ":" in name else "")
+    if not home:
+        raise unknown_name("learner", name, HOMES)
+    module, _, attribute = home.partition(":")
+    try:
+        learner = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"learner '{name}' cannot be imported: {error}") from error
+    if not isinstance(learner, Learner):
+        raise ConfigError(f"learner '{name}' is a {type(learner).__name__}, expected a Learner")
+    return learner
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """``name@preset`` as (name, preset); the bare name means ``tuned``.
+
+    >>> split_name("conrl"), split_name("conrl@theory")
+    (('conrl', 'tuned'), ('conrl', 'theory'))
+    """
+    bare, _, preset = name.partition("@")
+    return bare, preset or "tuned"
+
+
+def presets_of(name: str) -> list[str]:
+    """Every preset of a learner, `theory` included."""
+    return sorted({"theory", "tuned", *PRESETS.get(name, {})})
+
+
+def make_config(
+    name: str, spec: ProblemSpec, *, episodes: int, delta: float, **changes: Any
+) -> tuple[Learner, Any]:
+    """Learner and configuration for ``name@preset``; `changes` replace single fields.
+
+    Raises ConfigError for unknown learners, presets or fields.
+    """
+    bare, preset = split_name(name)
+    learner = get_learner(bare)
+    values: dict[str, Any] = {}
+    known = PRESETS.get(bare, {})
+    if preset != "theory" and (preset in known or preset != "tuned"):
+        if preset not in known:
+            raise unknown_name(f"preset of {bare}", preset, presets_of(bare))
+        values = dict(known[preset])
+    config = learner.theory(spec, episodes, delta)
+    try:
+        return learner, dataclasses.replace(config, **{**values, **changes})
+    except TypeError as error:
+        raise ConfigError(f"{bare}: {error}") from error

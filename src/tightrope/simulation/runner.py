@@ -1,0 +1,322 @@
+"""The one loop in which a learner meets a world."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tightrope.errors import ConfigError, ResultError
+from tightrope.learners.protocol import Info, Learner, restore_state, state_arrays
+from tightrope.learners.registry import make_config, split_name
+from tightrope.metrics import Ledger, recording_grid
+from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import Policy, check_policy
+from tightrope.planning import Solution, plan
+from tightrope.simulation.episodes import EpisodeWorld
+from tightrope.simulation.streams import learner_seed, streams
+from tightrope.types import Episodic, Feedback, FloatArray
+
+Progress = Callable[[int], None]
+
+
+@dataclass(kw_only=True, eq=False)
+class Run:
+    """One learner on one problem with one seed.
+
+    Attributes
+    ----------
+    columns : dict of arrays, one entry a row of the recording grid
+        `episode, steps, reward, cost_0.., regret, violation_0.., violation_plus_0..,
+        sampled_reward, sampled_cost_0..` (see `tightrope.metrics`).
+    diagnostics : dict of arrays
+        What the learner reported, on the same rows; NaN before its first update.
+    guarantee : str or None
+        The theorem whose constants were used.
+    """
+
+    problem: str
+    learner: str
+    preset: str
+    guarantee: str | None
+    seed: int
+    feedback: str
+    config: dict[str, Any]
+    optimum: Solution
+    columns: dict[str, np.ndarray]
+    diagnostics: dict[str, np.ndarray]
+    seconds: float
+    updates: int
+
+
+@dataclass(kw_only=True, eq=False)
+class Session:
+    """A run on its way: `advance` it, `save` it, `resume` it."""
+
+    problem: str
+    name: str
+    learner: Learner
+    config: Any
+    model: FiniteMDP
+    optimum: Solution
+    episodes: int
+    seed: int
+    world: EpisodeWorld
+    state: Any
+    ledger: Ledger
+    updates: int = 0
+    seconds: float = 0.0
+    info: Info = field(default_factory=dict)
+    info_rows: dict[str, FloatArray] = field(default_factory=dict)
+
+
+def start(
+    model: FiniteMDP,
+    learner: str,
+    *,
+    episodes: int,
+    seed: int = 0,
+    feedback: Feedback = "sampled",
+    delta: float = 0.1,
+    problem: str = "model",
+    optimum: Solution | None = None,
+    **changes: Any,
+) -> Session:
+    """Prepare a run; nothing is played yet. Arguments are those of `run`."""
+    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
+        raise ConfigError(f"episodes must be a whole number >= 1, got {episodes!r}")
+    if not isinstance(model.criterion, Episodic):
+        raise ConfigError(f"expected an episodic problem, got criterion {model.criterion}")
+    seeds = streams(seed)
+    spec = model.spec(feedback=feedback)
+    chosen, config = make_config(learner, spec, episodes=episodes, delta=delta, **changes)
+    if optimum is None:
+        optimum = plan(model)
+    optimum.require_solved()
+    if "privileged" in chosen.traits:
+        config = dataclasses.replace(config, policy=optimum.policy)
+    if any(item.name == "seed" for item in dataclasses.fields(config)):
+        config = dataclasses.replace(config, seed=learner_seed(seeds.learner))
+    chosen.check(spec, config)
+    assert optimum.value is not None
+    return Session(
+        problem=problem,
+        name=learner,
+        learner=chosen,
+        config=config,
+        model=model,
+        optimum=optimum,
+        episodes=int(episodes),
+        seed=seed,
+        world=EpisodeWorld(model, seeds, feedback),
+        state=chosen.init(spec, config),
+        ledger=Ledger(
+            recording_grid(episodes),
+            optimum.value,
+            model.capacities,
+            model.signs,
+            steps=model.horizon,
+        ),
+    )
+
+
+def advance(session: Session, until: int | None = None, progress: Progress | None = None) -> None:
+    """Play up to episode `until` (default: the end), updating after each block of a policy."""
+    learner, world, ledger = session.learner, session.world, session.ledger
+    last = session.episodes if until is None else min(until, session.episodes)
+    started = time.perf_counter()
+    while ledger.count < last:
+        policy = learner.policy(session.state)
+        stop = learner.horizon(session.state)
+        if session.updates == 0:
+            check_policy(policy, session.model.available, session.model.horizon)
+        experience, sampled = world.play(policy, stop, last - ledger.count)
+        exact = world.exact(policy, experience)
+        session.state, info = learner.update(session.state, experience)
+        session.updates += 1
+        before = ledger.written
+        if ledger.add(exact, sampled):
+            _record_info(session, info, before)
+        if progress is not None:
+            progress(ledger.count)
+    session.seconds += time.perf_counter() - started
+
+
+def _record_info(session: Session, info: Info, before: int) -> None:
+    """Write the update's Info to the rows that its block has written."""
+    after = session.ledger.written
+    for name, value in info.items():
+        if isinstance(value, np.ndarray):
+            for i in range(value.size):
+                _info_column(session, f"{name}_{i}")[before:after] = value[i]
+        else:
+            _info_column(session, name)[before:after] = value
+
+
+def _info_column(session: Session, name: str) -> FloatArray:
+    if name not in session.info_rows:
+        session.info_rows[name] = np.full(session.ledger.grid.size, np.nan)
+    return session.info_rows[name]
+
+
+def finish(session: Session) -> Run:
+    """The run's record; ResultError if episodes are left."""
+    if session.ledger.count < session.episodes:
+        raise ResultError(f"{session.episodes - session.ledger.count} episodes are left to play")
+    bare, preset = split_name(session.name)
+    return Run(
+        problem=session.problem,
+        learner=bare,
+        preset=preset,
+        guarantee=session.learner.guarantee(session.config),
+        seed=session.seed,
+        feedback=session.world.feedback,
+        config=config_json(session.config),
+        optimum=session.optimum,
+        columns=session.ledger.columns(),
+        diagnostics=session.info_rows,
+        seconds=session.seconds,
+        updates=session.updates,
+    )
+
+
+def run(
+    problem: FiniteMDP | str,
+    learner: str,
+    *,
+    episodes: int,
+    seed: int = 0,
+    feedback: Feedback = "sampled",
+    delta: float = 0.1,
+    **changes: Any,
+) -> Run:
+    """Let a learner learn a problem, measured exactly.
+
+    Parameters
+    ----------
+    problem : a model, or the name of a problem
+    learner : ``name`` or ``name@preset``
+    episodes : int >= 1
+    seed : int >= 0
+        The same seed gives the same draws to every learner.
+    feedback : 'sampled', 'mean' or 'bernoulli'
+        What the learner observes; the accounting always uses the exact means.
+    delta : failure probability of the learner's confidence sets
+    changes : fields of the learner's Config to replace
+
+    Raises
+    ------
+    ConfigError
+        Unknown names, or a problem on which the learner cannot run.
+    PlanError
+        If the problem has no certified optimum to compare with.
+
+    Examples
+    --------
+    >>> result = run("mars-rover", "conrl", episodes=3, seed=1)
+    >>> result.columns["episode"], result.learner, result.preset
+    (array([1, 2, 3]), 'conrl', 'tuned')
+    """
+    name = "model"
+    if isinstance(problem, str):
+        from tightrope.problems.registry import make_problem
+
+        name, problem = problem, make_problem(problem)
+    session = start(
+        problem, learner, episodes=episodes, seed=seed, feedback=feedback, delta=delta,
+        problem=name, **changes,
+    )  # fmt: skip
+    advance(session)
+    return finish(session)
+
+
+def config_json(config: Any) -> dict[str, Any]:
+    """A configuration as JSON values; a policy given to a privileged learner is left out."""
+    values = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
+    return {name: value for name, value in values.items() if not isinstance(value, Policy)}
+
+
+def simulate(
+    model: FiniteMDP, policy: Policy, *, episodes: int, seed: int = 0,
+    feedback: Feedback = "sampled",
+) -> tuple[Any, FloatArray]:  # fmt: skip
+    """Play a policy; returns the last block's Experience and (episodes, 1 + m) sampled totals.
+
+    >>> from tightrope.planning import plan
+    >>> from tightrope.problems import mars_rover
+    >>> model = mars_rover()
+    >>> _, totals = simulate(model, plan(model).policy, episodes=1000, seed=3)
+    >>> totals.shape
+    (1000, 2)
+    """
+    check_policy(policy, model.available, model.horizon)
+    from tightrope.learners.protocol import Stop
+
+    world = EpisodeWorld(model, streams(seed), feedback)
+    totals = np.empty((episodes, 1 + model.num_costs))
+    experience = None
+    while world.episode < episodes:
+        done = world.episode
+        experience, sums = world.play(policy, Stop("episodes", episodes - done), episodes - done)
+        totals[done : world.episode] = sums
+    return experience, totals
+
+
+def save(session: Session, path: str | Path) -> None:
+    """Write a session to one file, at once or not at all."""
+    arrays = {f"state/{name}": value for name, value in state_arrays(session.state).items()}
+    arrays.update({f"ledger/{name}": value for name, value in session.ledger.arrays().items()})
+    written = session.ledger.written
+    arrays.update({f"info/{name}": v[:written] for name, v in session.info_rows.items()})
+    arrays["identity"] = np.array(json.dumps(_identity(session)))
+    arrays["seconds"], arrays["updates"] = np.array(session.seconds), np.array(session.updates)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    temporary = f"{path}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(buffer.getvalue())
+    os.replace(temporary, path)
+
+
+def resume(session: Session, path: str | Path) -> None:
+    """Bring a fresh session to where `save` left one; ResultError if it was another run's."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise ResultError(f"{path} is no saved session: {error}") from error
+    identity = json.loads(str(arrays["identity"]))
+    if identity != _identity(session):
+        raise ResultError(f"{path} was saved by another run: {identity}")
+
+    def group(prefix: str) -> dict[str, np.ndarray]:
+        return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+    spec = session.model.spec(feedback=session.world.feedback)
+    session.state = restore_state(session.learner, spec, session.config, group("state/"))
+    session.ledger.restore(group("ledger/"))
+    session.world.episode = session.ledger.count
+    session.info_rows = {}
+    for name, values in group("info/").items():
+        _info_column(session, name)[: values.size] = values
+    session.seconds, session.updates = float(arrays["seconds"]), int(arrays["updates"])
+
+
+def _identity(session: Session) -> dict[str, Any]:
+    """What must agree for a saved session to be continued."""
+    return {
+        "model": session.model.content_hash,
+        "learner": session.name,
+        "config": config_json(session.config),
+        "episodes": session.episodes,
+        "seed": session.seed,
+        "feedback": session.world.feedback,
+    }
