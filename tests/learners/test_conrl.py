@@ -10,7 +10,6 @@ from tightrope.estimation.radii import conrl_bonus
 from tightrope.learners import conrl
 from tightrope.learners.registry import make_config
 from tightrope.metrics import window_mean
-from tightrope.simulation import runner
 
 BONUSES = [(1, 1, 158.86720), (100, 10, 64.66638), (1000, 250, 14.15722)]
 
@@ -18,14 +17,14 @@ BONUSES = [(1, 1, 158.86720), (100, 10, 64.66638), (1000, 250, 14.15722)]
 @pytest.mark.parametrize(("episode", "visits", "expected"), BONUSES)
 def test_bonus_of_equation_9(episode, visits, expected):
     size = {"num_states": 64, "num_actions": 4, "horizon": 30, "num_costs": 1, "delta": 0.1}
-    assert conrl_bonus(visits, episode, **size) == pytest.approx(expected, abs=5e-6)
+    assert conrl_bonus(visits, episode, **size) == pytest.approx(expected, abs=1e-5)
     # the learner's own table, at theory scale
     spec = tr.problems.mars_rover().spec()
     counts = empty_counts(spec)
     counts.visits[5, 2] = visits
     model = conrl.optimistic_model(spec, conrl.theory(spec, 1000, 0.1), counts, episode)
-    assert model.rewards[0, 5, 2] == pytest.approx(expected, abs=5e-6)
-    assert model.costs[0, 0, 5, 2] == pytest.approx(-expected, abs=5e-6)
+    assert model.rewards[0, 5, 2] == pytest.approx(expected, abs=1e-5)
+    assert model.costs[0, 0, 5, 2] == pytest.approx(-expected, abs=1e-5)
 
 
 def test_counts_are_the_empirical_model():
@@ -119,7 +118,7 @@ def test_theory_is_labelled_with_its_theorem():
     clipped = tr.run("mars-rover", "conrl@theory", episodes=3, stage_clip=True)
     # the first optimistic value is far above H without the stage clip, and at most the sum with it
     assert result.diagnostics["optimistic_value"][0] > 30
-    assert clipped.diagnostics["optimistic_value"][0] <= 30 * 31 / 2
+    assert clipped.diagnostics["optimistic_value"][0] <= 30 * 31 / 2 + 1e-9
 
 
 def test_huge_exact_counts_make_it_play_optimally():
@@ -161,7 +160,7 @@ def test_floors():
     complement it is the same problem."""
     model = tr.problems.mars_rover()
     negative = model.replace(costs=-model.costs, capacities=[-0.3], senses=[">="])
-    with pytest.raises(ConfigError, match=r"costs 'cost' in \[0, 1\], got \[-1, 0\]"):
+    with pytest.raises(ConfigError, match=r"costs 'cost' in \[0, 1\], got \[-0.95, 0\]"):
         tr.run(negative, "conrl", episodes=1)
     kept = model.replace(costs=1.0 - model.costs, capacities=[30 - 0.3], senses=[">="])
     result = tr.run(kept, "conrl", episodes=800, seed=2, feedback="mean")
@@ -178,15 +177,19 @@ def test_rewards_out_of_range_and_staged_models_are_refused():
 
 
 def test_infeasible_optimistic_models_are_counted():
-    """With no bonus at all the first data can make the estimate infeasible; it is recorded."""
+    """Without a bonus, unlucky draws make the estimate infeasible: it goes on, and says so."""
     model = tr.FiniteMDP(
-        transitions=[[[1.0]]], rewards=[[0.5]], costs=[[[0.8]]], capacities=[1.7],
-        criterion=tr.Episodic(2), rewards_next=None,
-    )  # fmt: skip
-    session = runner.start(model, "conrl", episodes=3, bonus_scale=0.0, unvisited_bonus=0.0)
-    session.state.spec.capacities.setflags(write=False)
-    runner.advance(session)
-    assert runner.finish(session).diagnostics["infeasible_plans"][-1] == 0
+        transitions=[[[1.0]]],
+        rewards=[[0.5]],
+        costs=[[[0.8]]],
+        capacities=[1.61],
+        criterion=tr.Episodic(2),
+    )
+    changes = {"bonus_scale": 0.0, "unvisited_bonus": 0.0}
+    result = tr.run(model, "conrl", episodes=50, feedback="bernoulli", **changes)
+    counted = result.diagnostics["infeasible_plans"]
+    assert 0 < counted[-1] <= result.diagnostics["replans"][-1]
+    assert result.columns["reward"] == pytest.approx(np.ones(50))
 
 
 def test_config_is_checked():

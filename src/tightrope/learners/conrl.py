@@ -174,14 +174,11 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 def optimistic_model(spec: ProblemSpec, config: Config, counts: Counts, episode: int) -> Tables:
     """The bonus-enhanced model of an episode [CON, Eq. (9)], its costs signed: less is better."""
-    unit = config.bonus_scale
+    unit = config.bonus_scale  # bonus of a pair visited once
     if config.bonus == "eq9":
-        unit *= float(
-            conrl_bonus(
-            1, episode, num_states=spec.num_states, num_actions=spec.num_actions,
-            horizon=spec.horizon, num_costs=spec.num_costs, delta=config.delta,
-        )
-        )  # fmt: skip
+        size = {"num_states": spec.num_states, "num_actions": spec.num_actions}
+        size |= {"horizon": spec.horizon, "num_costs": spec.num_costs}
+        unit *= float(conrl_bonus(1, episode, delta=config.delta, **size))
     unvisited = unit if config.unvisited_bonus is None else config.unvisited_bonus
     rewards, costs = np.empty(counts.reward_sums.shape), np.empty(counts.cost_sums.shape)
     optimistic_tables(

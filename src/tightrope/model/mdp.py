@@ -298,7 +298,7 @@ class FiniteMDP:
         if feedback == "mean":
             pays = self.rewards
         consumes = self.costs if self.costs_next is None or feedback == "mean" else self.costs_next
-        flat = [channel.ravel() for channel in consumes]
+        flat = [channel + 0.0 for channel in consumes]  # no -0.0 in messages
         ranges = np.array([[x.min(), x.max()] for x in flat]).reshape(self.num_costs, 2)
         return ProblemSpec(
             num_states=self.num_states,

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -289,9 +290,9 @@ def save(session: Session, path: str | Path) -> None:
 def resume(session: Session, path: str | Path) -> None:
     """Bring a fresh session to where `save` left one; ResultError if it was another run's."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ResultError(f"{path} is no saved session: {error}") from error
     identity = json.loads(str(arrays["identity"]))
     if identity != _identity(session):
