@@ -186,7 +186,7 @@ def test_infeasible_optimistic_models_are_counted():
         criterion=tr.Episodic(2),
     )
     changes = {"bonus_scale": 0.0, "unvisited_bonus": 0.0}
-    result = tr.run(model, "conrl", episodes=50, feedback="bernoulli", **changes)
+    result = tr.run(model, "conrl", episodes=50, seed=1, feedback="bernoulli", **changes)
     counted = result.diagnostics["infeasible_plans"]
     assert 0 < counted[-1] <= result.diagnostics["replans"][-1]
     assert result.columns["reward"] == pytest.approx(np.ones(50))
