@@ -6,6 +6,7 @@ from typing import Any
 
 from tightrope.errors import ModelError
 from tightrope.model.mdp import FiniteMDP
+from tightrope.planning.convex import plan_convex
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
 from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
@@ -21,9 +22,12 @@ __all__ = [
     "markov_policy",
     "occupancy",
     "plan",
+    "plan_convex",
     "plan_episodic",
     "policy_from_occupancy",
 ]
+
+CONVEX_OPTIONS = {"objective", "constraint", "reward_channels", "reward_radius", "cost_radius"}
 
 
 def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
@@ -33,6 +37,7 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     ----------
     solver : 'auto', 'lp', 'column-generation' (episodic), 'value-iteration', 'policy-iteration'
     options : those of the criterion's planner
+        `objective`, `constraint`, `reward_channels`, ...: `planning.convex.plan_convex`.
 
     Examples
     --------
@@ -42,5 +47,7 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     ('solved', 1.53628844, array([0.19298178]))
     """
     if isinstance(model.criterion, Episodic):
+        if not CONVEX_OPTIONS.isdisjoint(options):
+            return plan_convex(model, **options)
         return plan_episodic(model, solver=solver, **options)
     raise ModelError(f"no planner for criterion {model.criterion}")
