@@ -6,7 +6,7 @@ Since rho >= 0, a policy reaches of every channel exactly the interval [rho.(x -
 so f and g see few numbers z = (y, u), and what all policies reach together is a convex set whose
 support function is one dynamic program:
 
-  max_z up @ z - down @ z  =  max_pi V(sum_j up_j (x_j + b_j) - down_j (x_j - b_j)).
+ max_z up @ z - down @ z  =  max_pi V(sum_j up_j (x_j + b_j) - down_j (x_j - b_j)).
 
 Columns are deterministic policies, the master (`planning.masters`) is a program over their mixtures,
 and its prices give the next dynamic program and with it an upper bound of the optimum.

@@ -182,8 +182,8 @@ class CutMaster:
         up, down = np.maximum(up, 0.0), np.maximum(down, 0.0)
         level = float(answer.row_duals[2 * n] + (up - down) @ self.low)
         z, weights = answer.x[:n] + self.low, answer.x[n : n + count]
-        value, g = self.evaluate(z)
-        violation = float(g.max(initial=-np.inf))
+        value, each = self.evaluate(z)
+        violation = float(each.max(initial=-np.inf))
         bound = ceiling - float(answer.x[-1])
         return MasterPoint(
             Status.SOLVED, z, weights, up, down, level, bound, -violation if least else value,
@@ -340,7 +340,7 @@ class ConicMaster:
 
 
 class _Csc(NamedTuple):
-    """What Clarabel reads of a SciPy matrix, without SciPy's checks: they cost more than it does."""
+    """What Clarabel reads of a SciPy matrix, without SciPy's checks, which cost more than it."""
 
     data: FloatArray
     indices: np.ndarray
