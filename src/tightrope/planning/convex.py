@@ -8,7 +8,7 @@ support function is one dynamic program:
 
  max_z up @ z - down @ z  =  max_pi V(sum_j up_j (x_j + b_j) - down_j (x_j - b_j)).
 
-Columns are deterministic policies, the master (`planning.masters`) is a program over their mixtures,
+Columns are deterministic policies; the master (`planning.masters`) is a program over mixtures,
 and its prices give the next dynamic program and with it an upper bound of the optimum.
 """
 
