@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import gmres, splu
 
 from tightrope.errors import ConfigError, ModelError
 from tightrope.model.mdp import FiniteMDP
@@ -25,6 +25,7 @@ from tightrope.model.structure import (
     is_communicating,
     is_unichain,
     is_weakly_communicating,
+    leading_to,
     maximal_end_components,
 )
 from tightrope.types import FloatArray, IntArray
@@ -47,6 +48,8 @@ __all__ = [
     "policy_table",
     "sigma",
     "solve_absorbing",
+    "solve_part",
+    "solve_sparse",
     "span",
     "stationary",
     "stationary_laws",
@@ -140,16 +143,31 @@ def solve_absorbing(inner: FloatArray, leave: FloatArray, right: FloatArray) -> 
     return out
 
 
-def _solve_part(
+def solve_part(
     chain: sp.csr_array, part: IntArray, leave: FloatArray, right: FloatArray, scale: float = 1.0
 ) -> FloatArray:
     """`solve_absorbing` on some states of a sparse chain; sparse elimination when they are many."""
     inner = chain[part][:, part] * scale
     if part.size <= DENSE_LIMIT:
         return solve_absorbing(inner.toarray(), leave, right)
-    factor = splu((sp.eye_array(part.size) - inner).tocsc())
-    first = factor.solve(right)
-    return first + factor.solve(right - (first - inner @ first))
+    return solve_sparse(sp.csr_array(sp.eye_array(part.size) - inner), right)
+
+
+def solve_sparse(system: sp.csr_array, right: FloatArray) -> FloatArray:
+    """Large systems: GMRES, which is quick where mixing is; if it stalls, sparse elimination.
+
+    (Elimination fills up on random graphs, where GMRES needs some dozens of products; on the
+    slowly mixing chains where GMRES stalls, neighbours are few and elimination is cheap.)
+    """
+    out = np.zeros_like(right)
+    for c in range(right.shape[1]):
+        out[:, c], _ = gmres(system, right[:, c], rtol=1e-13, atol=0.0, restart=60, maxiter=5)
+    off = np.abs(right - system @ out).max(axis=0)
+    if (off <= 1e-12 * np.maximum(np.abs(right).max(axis=0), 1e-300)).all():
+        return out
+    factor = splu(sp.csc_array(system))
+    out = factor.solve(right)
+    return out + factor.solve(right - system @ out)
 
 
 def _law_of(block: sp.csr_array) -> FloatArray:
@@ -157,9 +175,8 @@ def _law_of(block: sp.csr_array) -> FloatArray:
     size = block.shape[0]
     if size <= DENSE_LIMIT:
         return gth(block.toarray())
-    rest = np.arange(1, size)
-    inner = (sp.eye_array(size - 1) - block[rest][:, rest]).T.tocsc()
-    law = np.concatenate([[1.0], splu(inner).solve(block[[0]][:, rest].toarray().ravel())])
+    inner = sp.csr_array((sp.eye_array(size - 1) - block[1:, 1:]).T)
+    law = np.concatenate([[1.0], solve_sparse(inner, block[[0]][:, 1:].toarray().T)[:, 0]])
     return law / law.sum()
 
 
@@ -182,7 +199,7 @@ def policy_chain(
     if isinstance(policy, DeterministicPolicy):
         return model.matrix()[np.arange(states) * actions + policy.actions], per_step
     pick = sp.csr_array(
-        (table.ravel(), np.arange(states * actions), np.arange(0, states * actions + 1, actions)),
+        (table.flatten(), np.arange(states * actions), np.arange(0, states * actions + 1, actions)),
         shape=(states, states * actions),
     )
     pick.eliminate_zeros()
@@ -227,13 +244,15 @@ def absorption(chain: sp.csr_array) -> tuple[FloatArray, IntArray]:
     """Chance (S, K) of ending in each recurrent class, and the (S,) classes."""
     chain = sp.csr_array(chain)
     labels = chain_classes(chain)
+    if labels.max() == 0:
+        return np.ones((chain.shape[0], 1)), labels
     ends = np.zeros((chain.shape[0], labels.max() + 1))
     inside = np.flatnonzero(labels >= 0)
     ends[inside, labels[inside]] = 1.0
     outside = np.flatnonzero(labels < 0)
     if outside.size:
         into = chain[outside] @ ends
-        ends[outside] = _solve_part(chain, outside, into.sum(axis=1), into)
+        ends[outside] = solve_part(chain, outside, into.sum(axis=1), into)
     return ends, labels
 
 
@@ -275,16 +294,16 @@ def gain_and_bias(chain: sp.csr_array, rewards: FloatArray) -> tuple[FloatArray,
         rest = part[part != centre]
         if rest.size:
             leave = chain[rest][:, [centre]].toarray().ravel()
-            bias[rest] = _solve_part(chain, rest, leave, pays[rest] - gains[rest])
+            bias[rest] = solve_part(chain, rest, leave, pays[rest] - gains[rest])
         bias[part] -= law @ bias
     outside = np.flatnonzero(labels < 0)
     if outside.size:
         inside = np.flatnonzero(labels >= 0)
         leave = np.asarray(chain[outside][:, inside].sum(axis=1)).ravel()
         into = chain[outside][:, inside]
-        gains[outside] = _solve_part(chain, outside, leave, into @ gains[inside])
+        gains[outside] = solve_part(chain, outside, leave, into @ gains[inside])
         right = pays[outside] - gains[outside] + into @ bias[inside]
-        bias[outside] = _solve_part(chain, outside, leave, right)
+        bias[outside] = solve_part(chain, outside, leave, right)
     return gains.reshape(shape), bias.reshape(shape)
 
 
@@ -392,11 +411,11 @@ def _hitting_times(model: FiniteMDP, target: int) -> FloatArray:
     times = np.zeros(states)
     if not rest.size:
         return times
-    choice = _leading_to(model, target)
+    choice = leading_to(model, np.arange(states) == target, model.available)
     while True:
         chain = matrix[np.arange(states) * actions + choice]
         leave = chain[rest][:, [target]].toarray().ravel()
-        times[rest] = _solve_part(chain, rest, leave, np.ones((rest.size, 1)))[:, 0]
+        times[rest] = solve_part(chain, rest, leave, np.ones((rest.size, 1)))[:, 0]
         steps = np.where(model.available.ravel(), 1.0 + matrix @ times, np.inf)
         steps = steps.reshape(states, actions)
         better = steps.min(axis=1) < times * (1.0 - 1e-12)
@@ -404,18 +423,3 @@ def _hitting_times(model: FiniteMDP, target: int) -> FloatArray:
         if not better.any():
             return times
         choice = np.where(better, steps.argmin(axis=1), choice)
-
-
-def _leading_to(model: FiniteMDP, target: int) -> IntArray:
-    """(S,) an action of each state with a chance of coming nearer to `target`."""
-    matrix = model.matrix()
-    choice = model.available.argmax(axis=1)
-    reached = np.zeros(model.num_states)
-    reached[target] = 1.0
-    while True:
-        leads = ((matrix @ reached) > 0).reshape(model.available.shape) & model.available
-        new = leads.any(axis=1) & (reached == 0)
-        if not new.any():
-            return choice
-        choice[new] = leads[new].argmax(axis=1)
-        reached[new] = 1.0

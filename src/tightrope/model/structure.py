@@ -180,3 +180,20 @@ def deterministic_policies(model: FiniteMDP):
     """Every deterministic stationary policy as an (S,) array of actions, in order."""
     for actions in itertools.product(*(np.flatnonzero(row) for row in model.available)):
         yield np.array(actions)
+
+
+def leading_to(model: FiniteMDP, targets: BoolArray, allowed: BoolArray) -> IntArray:
+    """(S,) an allowed action of each state with a chance of coming nearer to a target.
+
+    Where the targets cannot be reached, and at the targets, the first available action.
+    """
+    matrix = model.matrix()
+    choice = model.available.argmax(axis=1)
+    reached = targets.astype(np.float64)
+    while True:
+        leads = ((matrix @ reached) > 0).reshape(allowed.shape) & allowed
+        new = leads.any(axis=1) & (reached == 0)
+        if not new.any():
+            return choice
+        choice[new] = leads[new].argmax(axis=1)
+        reached[new] = 1.0

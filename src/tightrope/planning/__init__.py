@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tightrope.errors import ModelError
 from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.convex import plan_convex
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
 from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
 from tightrope.planning.solution import LeastViolation, Solution
-from tightrope.types import Episodic
+from tightrope.types import Average, Discounted, Episodic
 
 __all__ = [
     "Evaluation",
@@ -50,4 +49,14 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
         if not CONVEX_OPTIONS.isdisjoint(options):
             return plan_convex(model, **options)
         return plan_episodic(model, solver=solver, **options)
-    raise ModelError(f"no planner for criterion {model.criterion}")
+    if isinstance(model.criterion, Average):
+        from tightrope.planning.average import plan_average
+
+        return plan_average(model, solver=solver, **options)
+    if isinstance(model.criterion, Discounted):
+        from tightrope.planning.discounted import plan_discounted
+
+        return plan_discounted(model, solver=solver, **options)
+    from tightrope.planning.total import plan_total
+
+    return plan_total(model, solver=solver, **options)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tightrope.errors import ModelError
 from tightrope.kernels import episodic
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, check_policy
@@ -34,7 +33,9 @@ def evaluate(model: FiniteMDP, policy: Policy) -> Evaluation:
     (0.922756, array([0.896213]))
     """
     if not isinstance(model.criterion, Episodic):
-        raise ModelError(f"evaluate expects an episodic model, got {model.criterion}")
+        from tightrope.planning.criteria import evaluate_stationary
+
+        return evaluate_stationary(model, policy)
     check_policy(policy, model.available, model.horizon)
     values = policy_values(model, policy)
     return Evaluation(float(values[0]), values[1:])

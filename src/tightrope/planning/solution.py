@@ -64,6 +64,11 @@ class Solution:
     model_hash : str
     statistics : dict
         The solver's own counts.
+    state_values : (S,) or None
+        Without constraints: what the policy earns from each state (its gain, for the average
+        criterion); None for episodic models.
+    bias : (S,) or None
+        Average criterion without constraints: the policy's bias.
     """
 
     status: Status
@@ -80,6 +85,8 @@ class Solution:
     model_hash: str
     least_violation: LeastViolation | None = None
     statistics: dict[str, Any] = field(default_factory=dict)
+    state_values: FloatArray | None = None
+    bias: FloatArray | None = None
 
     @property
     def gap(self) -> float:

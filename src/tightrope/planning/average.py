@@ -1,0 +1,161 @@
+"""Planning for the average criterion: the best long-run mean per step, with or without costs.
+
+The optimum with costs is the best mixture of deterministic stationary policies, drawn once at the
+start (Derman 1970; Hordijk and Kallenberg 1984), and has at most m + 1 of them. Where one
+stationary policy earns the same it is returned instead; in multichain and merely communicating
+models there may be none, and then a single policy would have to switch once, for good, after it has
+decided by chance where to stay. ``statistics['must_switch']`` says so.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from tightrope.errors import ConfigError, Status
+from tightrope.model.chain import span
+from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
+from tightrope.planning import constrained
+from tightrope.planning.constrained import Engine
+from tightrope.planning.criteria import evaluate_stationary, frequencies
+from tightrope.planning.gains import (
+    EPS,
+    Frame,
+    Gains,
+    by_linear_program,
+    by_policy_iteration,
+    by_value_iteration,
+    flow_program,
+    flow_table,
+    frame_of,
+    gain_upper,
+)
+from tightrope.planning.generation import Response
+from tightrope.planning.solution import Solution
+from tightrope.types import FloatArray
+
+SOLVERS = ("auto", "value-iteration", "policy-iteration", "lp", "column-generation")
+DENSE_STATES = 1000  # up to here policy iteration, by dense elimination, is the default
+
+
+def plan_average(
+    model: FiniteMDP,
+    *,
+    solver: str = "auto",
+    tolerance: float = 1e-9,
+    max_sweeps: int = 200_000,
+) -> Solution:
+    """The best long-run mean per step from the initial law.
+
+    Parameters
+    ----------
+    solver : 'auto', 'policy-iteration', 'value-iteration', 'lp', 'column-generation'
+        Without costs, how the gain is found. With costs, column generation, where the first two
+        name the unconstrained solver inside; 'lp' is the flow program (one block if the model is
+        weakly communicating, two if it is multichain).
+    tolerance : relative gap at which the answer counts as solved
+    max_sweeps : of relative value iteration
+
+    Returns
+    -------
+    Solution
+        ``statistics``: ``end_components``; ``weakly_communicating``; with costs ``stationary``
+        and ``must_switch``. Without costs ``state_values`` (the gain from every state) and `bias`.
+
+    Examples
+    --------
+    >>> model = FiniteMDP(transitions=[[[1, 0], [0, 1]], [[0.1, 0.9], [0.1, 0.9]]], axes="sas",
+    ...                   rewards=[[1.0, 0.0], [1.3, 1.3]], criterion="average")
+    >>> solution = plan_average(model)
+    >>> round(solution.value * 11, 9), solution.policy.actions[0]
+    (13.0, np.int64(1))
+    """
+    if solver not in SOLVERS:
+        raise ConfigError(f"solver for average models must be one of {SOLVERS}, got {solver!r}")
+    started = time.perf_counter()
+    frame = frame_of(model)
+    if solver == "auto" or (solver == "column-generation" and not model.num_costs):
+        small = model.num_states <= DENSE_STATES
+        solver = "policy-iteration" if small else "value-iteration"
+    statistics: dict[str, Any] = {
+        "end_components": frame.parts,
+        "weakly_communicating": frame.parts == 1,
+    }
+    if model.num_costs:
+        engine = engine_of(frame, solver, tolerance, max_sweeps)
+        return constrained.plan(model, engine, solver, tolerance, started, statistics)
+    status, found = best_gain(frame, model.rewards, solver, tolerance, max_sweeps)
+    value = float(model.initial @ found.gain)
+    upper = max(value, float(model.initial @ found.upper))
+    room = max(tolerance * max(1.0, abs(value)), 64 * EPS * span(found.bias))
+    if not upper - value <= room:
+        status = Status.NOT_CONVERGED
+    statistics["iterations"] = found.iterations
+    return Solution(
+        status=status,
+        solver=solver,
+        value=value,
+        policy=DeterministicPolicy(found.actions),
+        costs=np.zeros(0),
+        capacities=model.capacities,
+        cost_names=model.cost_names,
+        multipliers=np.zeros(0),
+        lower_bound=value,
+        upper_bound=upper,
+        seconds=time.perf_counter() - started,
+        model_hash=model.content_hash,
+        statistics=statistics,
+        state_values=found.gain,
+        bias=found.bias,
+    )
+
+
+def best_gain(
+    frame: Frame, rewards: FloatArray, solver: str, tolerance: float, max_sweeps: int
+) -> tuple[Status, Gains]:
+    """The best gain for given rewards (S, A) by the solver of that name."""
+    if solver == "lp":
+        return by_linear_program(frame, rewards)
+    if solver == "value-iteration":
+        return Status.SOLVED, by_value_iteration(frame, rewards, 0.5 * tolerance, max_sweeps)
+    return Status.SOLVED, by_policy_iteration(frame, rewards)
+
+
+def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> Engine:
+    """What the constrained planner needs to know of the average criterion."""
+    model = frame.model
+    rewards, costs = model.rewards, model.costs * model.signs[:, None, None]
+    inner = "value-iteration" if solver == "value-iteration" else "policy-iteration"
+
+    def respond(weight: float, multipliers: FloatArray) -> Response:
+        mixed = weight * rewards - np.tensordot(multipliers, costs, axes=1)
+        _, found = best_gain(frame, mixed, inner, 0.1 * tolerance, max_sweeps)
+        policy = DeterministicPolicy(found.actions)
+        value = evaluate_stationary(model, policy)
+        upper = float(model.initial @ found.upper)
+        return Response(policy, np.append(value.value, model.signs * value.costs), upper)
+
+    def program() -> constrained.Flow:
+        limits = model.capacities * model.signs
+        flow = flow_program(frame, rewards, costs, limits, model.initial)
+        policy = None
+        if flow.status is Status.SOLVED:
+            policy = StochasticPolicy(flow_table(frame, flow.frequency, flow.passing))
+        mixed = rewards - np.tensordot(flow.multipliers, costs, axes=1)
+        bound = float(model.initial @ gain_upper(frame, mixed, flow.bias))
+        return constrained.Flow(
+            flow.status,
+            policy,
+            flow.multipliers,
+            bound + float(flow.multipliers @ limits),
+            flow.iterations,
+        )
+
+    def stationary(policy: MixturePolicy) -> Policy:
+        return StochasticPolicy(flow_table(frame, *frequencies(model, policy)))
+
+    sizes = np.abs(np.concatenate([rewards[None], costs]))
+    return Engine(respond, program, sizes.max(axis=(1, 2)), stationary)

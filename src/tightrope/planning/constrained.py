@@ -1,0 +1,178 @@
+"""The constrained optimum of endless processes: one frame for average, discounted and total."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tightrope.errors import ModelError, Status
+from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import MixturePolicy, Policy, mixture
+from tightrope.planning.criteria import evaluate_stationary
+from tightrope.planning.generation import Generated, Respond, generate
+from tightrope.planning.solution import LeastViolation, Solution
+from tightrope.types import FloatArray
+
+SAME = 1e-9  # relative distance from the bound at which a stationary policy is taken
+SWITCH = (
+    "no single stationary policy found earns this: draw one of the policies at the start, or follow"
+    " one policy that switches once, for good"
+)
+
+
+class Flow(NamedTuple):
+    """Answer of a linear program over frequencies or visits."""
+
+    status: Status
+    policy: Policy | None
+    multipliers: FloatArray
+    upper: float  #: certified from the duals
+    iterations: int
+
+
+class Engine(NamedTuple):
+    """What differs between the criteria."""
+
+    respond: Respond
+    program: Callable[[], Flow]
+    scale: FloatArray  #: (1 + m,) sizes of reward and costs of a policy
+    stationary: Callable[[MixturePolicy], Policy]  #: one stationary policy in place of a mixture
+
+
+def plan(
+    model: FiniteMDP,
+    engine: Engine,
+    solver: str,
+    tolerance: float,
+    started: float,
+    statistics: dict[str, Any],
+) -> Solution:
+    """Solve by the linear program (`solver` 'lp') or by column generation, and certify.
+
+    If no stationary policy has the program's frequencies, or there is no feasible one, column
+    generation (started at the program's multipliers) supplies the policy or the least violation.
+    """
+    signs = model.signs
+    limits = model.capacities * signs
+    scale = np.where(engine.scale > 0, engine.scale, 1.0)
+    upper, start, weight = np.inf, np.zeros(model.num_costs), 1.0
+    statistics.update(stationary=True, must_switch=None)
+    if solver == "lp":
+        flow = engine.program()
+        statistics["simplex_iterations"] = flow.iterations
+        if flow.status is Status.INFEASIBLE:
+            start, weight = 1.0 / scale[1:], 0.0
+        elif flow.status is not Status.SOLVED:
+            none = np.full(model.num_costs, np.nan)
+            return _answer(model, flow.status, solver, None, none, np.inf, started, statistics)
+        else:
+            upper, start = flow.upper, flow.multipliers
+            if _within(model, flow.policy, upper, scale):
+                return _answer(
+                    model, Status.SOLVED, solver, flow.policy, start, upper, started, statistics
+                )
+    found = generate(
+        engine.respond,
+        limits,
+        scale,
+        multipliers=start,
+        reward_weight=weight,
+        tolerance=tolerance,
+    )
+    statistics["dynamic_programs"] = found.programs
+    if found.status is Status.INFEASIBLE:
+        return _infeasible(model, engine, solver, found, started, statistics)
+    policy = mixture(list(found.policies), found.weights)
+    upper = min(upper, found.upper)
+    if isinstance(policy, MixturePolicy):
+        single: Policy | None = engine.stationary(policy)
+        if solver != "lp" and not _within(model, single, upper, scale):
+            single = engine.program().policy
+        if single is not None and _within(model, single, upper, scale):
+            policy = single
+        else:
+            statistics.update(stationary=False, must_switch=SWITCH)
+    return _answer(
+        model, found.status, solver, policy, found.multipliers, upper, started, statistics
+    )
+
+
+def _within(model: FiniteMDP, policy: Policy | None, upper: float, scale: FloatArray) -> bool:
+    """Whether a policy keeps the capacities and earns the bound, but for rounding."""
+    if policy is None:
+        return False
+    try:
+        value, costs = evaluate_stationary(model, policy)
+    except ModelError:  # a total criterion's flow whose policy does not end
+        return False
+    excess = (model.signs * (costs - model.capacities) / scale[1:]).max()
+    return bool(excess <= SAME and value >= upper - SAME * max(1.0, abs(upper)))
+
+
+def _answer(
+    model: FiniteMDP,
+    status: Status,
+    solver: str,
+    policy: Policy | None,
+    multipliers: FloatArray,
+    upper: float,
+    started: float,
+    statistics: dict[str, Any],
+) -> Solution:
+    value, costs = None, np.full(model.num_costs, np.nan)
+    lower = -np.inf
+    if policy is not None:
+        value, costs = evaluate_stationary(model, policy)
+        lower = value
+        upper = max(upper, value)
+        statistics["largest_excess"] = float((model.signs * (costs - model.capacities)).max())
+    return Solution(
+        status=status,
+        solver=solver,
+        value=value,
+        policy=policy,
+        costs=costs,
+        capacities=model.capacities,
+        cost_names=model.cost_names,
+        multipliers=multipliers,
+        lower_bound=lower,
+        upper_bound=upper,
+        seconds=time.perf_counter() - started,
+        model_hash=model.content_hash,
+        statistics=statistics,
+    )
+
+
+def _infeasible(
+    model: FiniteMDP,
+    engine: Engine,
+    solver: str,
+    found: Generated,
+    started: float,
+    statistics: dict[str, Any],
+) -> Solution:
+    policy = mixture(list(found.policies), found.weights)
+    value, costs = evaluate_stationary(model, policy)
+    least = LeastViolation(
+        policy=policy,
+        value=value,
+        costs=costs,
+        shortfall=float((model.signs * (costs - model.capacities)).max()),
+        weights=found.multipliers,
+        certified=-engine.respond(0.0, found.multipliers).upper,
+    )
+    answer = _answer(
+        model,
+        Status.INFEASIBLE,
+        solver,
+        None,
+        np.full(model.num_costs, np.nan),
+        -np.inf,
+        started,
+        statistics,
+    )
+    return dataclasses.replace(answer, costs=costs, least_violation=least)

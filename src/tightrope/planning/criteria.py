@@ -1,0 +1,142 @@
+"""Exact evaluation under the average, the discounted and the total criterion.
+
+Any policy: deterministic, stochastic, or a mixture of which one component is drawn at the start.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from tightrope.errors import ModelError
+from tightrope.model.chain import (
+    absorption,
+    chain_classes,
+    gain,
+    gain_and_bias,
+    policy_chain,
+    policy_table,
+    solve_part,
+    solve_sparse,
+    stationary_laws,
+)
+from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import MixturePolicy, Policy
+from tightrope.planning.evaluation import Evaluation
+from tightrope.types import Average, Discounted, Episodic, FloatArray
+
+
+def evaluate_stationary(model: FiniteMDP, policy: Policy) -> Evaluation:
+    """Exact value and costs (m,) of a policy from the initial law.
+
+    Raises
+    ------
+    ModelError
+        If the policy does not fit the model; total criterion: if it never stops paying.
+    """
+    values = model.initial @ state_values(model, policy)
+    return Evaluation(float(values[0]), values[1:])
+
+
+def state_values(model: FiniteMDP, policy: Policy) -> FloatArray:
+    """(S, 1 + m) exact reward and costs of a policy from every state.
+
+    Average: its gains. Total: nan at states that cannot be reached from the initial law.
+    """
+    if isinstance(policy, MixturePolicy):
+        parts = np.stack([state_values(model, part) for part in policy.components])
+        return np.tensordot(policy.weights, parts, axes=1)
+    if isinstance(model.criterion, Episodic):
+        raise ModelError("state_values is for the average, discounted and total criteria")
+    chain, pays = policy_chain(model, policy)
+    if isinstance(model.criterion, Average):
+        return gain(chain, pays)
+    if isinstance(model.criterion, Discounted):
+        return discounted_values(chain, pays, model.criterion.discount)
+    return _total_values(model, chain, pays)
+
+
+def policy_gain_and_bias(model: FiniteMDP, policy: Policy) -> tuple[FloatArray, FloatArray]:
+    """Gains (S,) and bias (S,) of the reward under a stationary policy; see `model.chain`."""
+    if isinstance(policy, MixturePolicy):
+        raise ModelError("a mixture has no bias: evaluate its components one by one")
+    chain, pays = policy_chain(model, policy)
+    return gain_and_bias(chain, pays[:, 0])
+
+
+def discounted_values(chain: sp.csr_array, pays: FloatArray, discount: float) -> FloatArray:
+    """(S, c) solution of ``v = pays + discount P v``, by elimination without subtraction."""
+    everywhere = np.arange(chain.shape[0])
+    leave = np.full(chain.shape[0], 1.0 - discount)
+    return solve_part(chain, everywhere, leave, pays, discount)
+
+
+def discounted_visits(model: FiniteMDP, policy: Policy) -> FloatArray:
+    """(S, A) expected discounted visits from the initial law; they sum to 1 / (1 - discount)."""
+    if isinstance(policy, MixturePolicy):
+        parts = np.stack([discounted_visits(model, part) for part in policy.components])
+        return np.tensordot(policy.weights, parts, axes=1)
+    if not isinstance(model.criterion, Discounted):
+        raise ModelError(f"expected a discounted model, got criterion {model.criterion}")
+    chain, _ = policy_chain(model, policy)
+    inner = sp.eye_array(model.num_states) - model.criterion.discount * chain
+    visits = np.maximum(solve_sparse(sp.csr_array(inner.T), model.initial[:, None])[:, 0], 0.0)
+    return visits[:, None] * policy_table(model, policy)
+
+
+def _total_values(model: FiniteMDP, chain: sp.csr_array, pays: FloatArray) -> FloatArray:
+    reached = reachable(chain, model.initial > 0)
+    labels = chain_classes(chain)
+    paying = np.abs(pays).max(axis=1) > 0
+    endless = np.flatnonzero((labels >= 0) & paying & reached)
+    if endless.size:
+        state = int(endless[0])
+        channels = ("rewards", *(f"costs '{name}'" for name in model.cost_names))
+        which = channels[int(np.flatnonzero(pays[state] != 0)[0])]
+        raise ModelError(
+            f"the policy never stops paying: once in state {model.state_name(state)} it returns "
+            f"there for ever, with {which} of {pays[state][pays[state] != 0][0]:.10g} each time; "
+            "the total criterion needs policies that end (a state that pays nothing for ever). "
+            "Choose Average() or Discounted() otherwise"
+        )
+    values = np.where(reached[:, None], 0.0, np.nan) * np.ones(pays.shape[1])
+    moving = np.flatnonzero((labels < 0) & reached)
+    if moving.size:
+        ended = np.flatnonzero((labels >= 0) & reached)
+        leave = np.asarray(chain[moving][:, ended].sum(axis=1)).ravel()
+        values[moving] = solve_part(chain, moving, leave, pays[moving])
+    values[~reached] = 0.0 if not model.initial[~reached].any() else np.nan
+    return values
+
+
+def reachable(chain: sp.csr_array, start: np.ndarray) -> np.ndarray:
+    """(S,) bool: states that can be reached from the start states."""
+    seen = start.copy()
+    while True:
+        heads = (seen.astype(np.float64) @ chain) > 0
+        if not (heads & ~seen).any():
+            return seen
+        seen |= heads
+
+
+def frequencies(model: FiniteMDP, policy: Policy) -> tuple[FloatArray, FloatArray]:
+    """Long-run shares of time (S, A), and expected visits (S, A) to transient pairs on the way.
+
+    Both are from the initial law; the shares sum to 1.
+    """
+    if isinstance(policy, MixturePolicy):
+        parts = [frequencies(model, part) for part in policy.components]
+        shares = sum(w * part[0] for w, part in zip(policy.weights, parts))
+        visits = sum(w * part[1] for w, part in zip(policy.weights, parts))
+        return np.asarray(shares), np.asarray(visits)
+    chain, _ = policy_chain(model, policy)
+    table = policy_table(model, policy)
+    laws, labels = stationary_laws(chain)
+    ends, _ = absorption(chain)
+    visits = np.zeros(model.num_states)
+    moving = np.flatnonzero(labels < 0)
+    if moving.size:
+        inner = sp.eye_array(moving.size) - chain[moving][:, moving]
+        visits[moving] = solve_sparse(sp.csr_array(inner.T), model.initial[moving][:, None])[:, 0]
+    law = (model.initial @ ends) @ laws
+    return law[:, None] * table, visits[:, None] * table

@@ -1,0 +1,235 @@
+"""Planning for the discounted criterion, with the values inside a certified bound.
+
+A value vector V is never returned because a policy looks settled: the bounds are those of the
+Bellman residual, ``V <= V* <= V + max (T V - V) / (1 - discount)`` for the exact values V of the
+returned policy.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from tightrope.errors import ConfigError, ModelError, Status
+from tightrope.kernels import average as kernels
+from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
+from tightrope.planning import constrained, lp
+from tightrope.planning.constrained import Engine, Flow
+from tightrope.planning.criteria import discounted_values, discounted_visits, evaluate_stationary
+from tightrope.planning.generation import Response
+from tightrope.planning.solution import Solution
+from tightrope.planning.stopping import EPS
+from tightrope.types import BoolArray, Discounted, FloatArray, IntArray
+
+SOLVERS = ("auto", "value-iteration", "policy-iteration", "lp", "column-generation")
+DENSE_STATES = 1000
+INNER_SWEEPS = 20  # of fixed policy between two maximisations
+
+
+def plan_discounted(
+    model: FiniteMDP,
+    *,
+    solver: str = "auto",
+    tolerance: float = 1e-9,
+    max_sweeps: int = 1_000_000,
+) -> Solution:
+    """The best expected discounted sum from the initial law.
+
+    Parameters
+    ----------
+    solver : 'auto', 'policy-iteration', 'value-iteration', 'lp', 'column-generation'
+        With costs, column generation (the first two name the solver inside) or the whole program.
+    tolerance : relative gap at which the answer counts as solved
+    max_sweeps : of value iteration
+
+    Examples
+    --------
+    >>> model = FiniteMDP(transitions=[[[0.0, 1.0]], [[0.0, 1.0]]], rewards=[[-3.0], [-2.0]],
+    ...                   criterion="discounted", discount=0.9)
+    >>> plan_discounted(model).state_values.round(9)
+    array([-21., -20.])
+    """
+    if solver not in SOLVERS:
+        raise ConfigError(f"solver for discounted models must be one of {SOLVERS}, got {solver!r}")
+    started = time.perf_counter()
+    if solver == "auto" or (solver == "column-generation" and not model.num_costs):
+        small = model.num_states <= DENSE_STATES
+        solver = "policy-iteration" if small else "value-iteration"
+    if model.num_costs:
+        engine = engine_of(model, solver, tolerance, max_sweeps)
+        return constrained.plan(model, engine, solver, tolerance, started, {})
+    if solver == "lp":
+        everywhere = np.full(model.num_states, 1.0 / model.num_states)
+        flow = flow_program(model, everywhere, model.costs, model.capacities)
+        actions, iterations = flow.measure.argmax(axis=1), flow.iterations
+    else:
+        actions, iterations = best_actions(model, model.rewards, solver, tolerance, max_sweeps)
+    values, above = certified(model, model.rewards, actions)
+    value = float(model.initial @ values)
+    solved = above <= tolerance * max(1.0, float(np.abs(values).max()))
+    statistics: dict[str, Any] = {"iterations": iterations, "largest_error": above}
+    return Solution(
+        status=Status.SOLVED if solved else Status.NOT_CONVERGED,
+        solver=solver,
+        value=value,
+        policy=DeterministicPolicy(actions),
+        costs=np.zeros(0),
+        capacities=model.capacities,
+        cost_names=model.cost_names,
+        multipliers=np.zeros(0),
+        lower_bound=value,
+        upper_bound=value + above,
+        seconds=time.perf_counter() - started,
+        model_hash=model.content_hash,
+        statistics=statistics,
+        state_values=values,
+    )
+
+
+def discount_of(model: FiniteMDP) -> float:
+    """The model's discount; an error for other criteria."""
+    if not isinstance(model.criterion, Discounted):
+        raise ModelError(f"expected a discounted model, got criterion {model.criterion}")
+    return model.criterion.discount
+
+
+def looked_ahead(model: FiniteMDP, rewards: FloatArray, values: FloatArray) -> FloatArray:
+    """(S, A) ``r + discount P v``, -inf where the action does not exist."""
+    out = rewards + discount_of(model) * (model.matrix() @ values).reshape(rewards.shape)
+    return np.where(model.available, out, -np.inf)
+
+
+def certified(model: FiniteMDP, rewards: FloatArray, actions: IntArray) -> tuple[FloatArray, float]:
+    """Exact values (S,) of a deterministic policy, and by how much the optimum can exceed them."""
+    states = np.arange(actions.size)
+    chain = model.matrix()[states * model.num_actions + actions]
+    pays = rewards[states, actions][:, None]
+    values = discounted_values(sp.csr_array(chain), pays, discount_of(model))[:, 0]
+    residual = (looked_ahead(model, rewards, values).max(axis=1) - values).max()
+    return values, max(0.0, float(residual)) / (1.0 - discount_of(model))
+
+
+def best_actions(
+    model: FiniteMDP, rewards: FloatArray, solver: str, tolerance: float, max_sweeps: int
+) -> tuple[IntArray, int]:
+    """An optimal deterministic policy for rewards (S, A), and the iterations it took."""
+    if solver == "value-iteration":
+        return _value_iteration(model, rewards, tolerance, max_sweeps)
+    actions = model.available.argmax(axis=1)
+    seen: set[bytes] = set()
+    while True:
+        seen.add(actions.tobytes())
+        values, _ = certified(model, rewards, actions)
+        scores = looked_ahead(model, rewards, values)
+        slack = 16 * EPS * (float(np.abs(values).max()) + float(np.abs(rewards).max()))
+        better = scores.max(axis=1) > values + slack
+        improved = np.where(better, scores.argmax(axis=1), actions)
+        if not better.any() or improved.tobytes() in seen:
+            return actions, len(seen)
+        actions = improved
+
+
+def _value_iteration(
+    model: FiniteMDP, rewards: FloatArray, tolerance: float, max_sweeps: int
+) -> tuple[IntArray, int]:
+    t = model.tables()
+    discount = discount_of(model)
+    values, actions = np.zeros(model.num_states), np.zeros(model.num_states, dtype=np.int64)
+    size = max(float(np.abs(rewards).max()) / (1.0 - discount), 1e-300)
+    sweeps, _, _ = kernels.discounted_iteration(
+        t.start,
+        t.stop,
+        t.indices,
+        t.data,
+        np.array(rewards),
+        t.available,
+        discount,
+        INNER_SWEEPS,
+        max(0.1 * tolerance * min(1.0, size), 2 * EPS * size / (1.0 - discount)),
+        max_sweeps,
+        values,
+        actions,
+    )
+    return actions, int(sweeps)
+
+
+class Visits(NamedTuple):
+    """Solution of the discounted flow program."""
+
+    status: Status
+    measure: FloatArray  #: (S, A) expected discounted visits
+    values: FloatArray  #: (S,) duals of the balance rows
+    multipliers: FloatArray  #: (m,) >= 0
+    iterations: int
+
+
+def flow_program(
+    model: FiniteMDP, initial: FloatArray, costs: FloatArray, limits: FloatArray
+) -> Visits:
+    """``max r y`` over visits y >= 0 with ``costs y <= limits`` (m, S, A) and balance
+    ``sum_a y(j,a) - discount sum P(j|i,a) y(i,a) = initial(j)``."""
+    states, m = model.num_states, limits.size
+    exist = np.flatnonzero(model.available.ravel())
+    owner = exist // model.num_actions
+    join = sp.csr_array((np.ones(exist.size), (owner, np.arange(exist.size))))
+    balance = join - discount_of(model) * model.matrix()[exist].T
+    flat = costs.reshape(m, states * model.num_actions)[:, exist]
+    matrix = sp.csc_array(sp.vstack([balance, sp.csr_array(flat)]) if m else balance)
+    low = np.concatenate([initial, np.full(m, -np.inf)])
+    rewards = model.rewards.ravel()[exist]
+    answer = lp.maximise(rewards, matrix, low, np.concatenate([initial, limits]))
+    measure = np.zeros(states * model.num_actions)
+    if answer.status is not Status.SOLVED:
+        return Visits(answer.status, measure, measure, np.full(m, np.nan), answer.iterations)
+    measure[exist] = np.maximum(answer.x, 0.0)
+    return Visits(
+        answer.status,
+        measure.reshape(model.available.shape),
+        answer.row_duals[:states],
+        np.maximum(answer.row_duals[states:], 0.0),
+        answer.iterations,
+    )
+
+
+def policy_of(measure: FloatArray, available: BoolArray) -> StochasticPolicy:
+    """The stationary policy with given visits (S, A); uniform where there are none."""
+    counts = np.where(measure.sum(axis=1, keepdims=True) > 0, measure, available)
+    return StochasticPolicy(counts / counts.sum(axis=1, keepdims=True))
+
+
+def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) -> Engine:
+    """What the constrained planner needs to know of the discounted criterion."""
+    costs = model.costs * model.signs[:, None, None]
+    limits = model.capacities * model.signs
+    horizon = 1.0 / (1.0 - discount_of(model))
+    inner = "value-iteration" if solver == "value-iteration" else "policy-iteration"
+
+    def respond(weight: float, multipliers: FloatArray) -> Response:
+        mixed = weight * model.rewards - np.tensordot(multipliers, costs, axes=1)
+        actions, _ = best_actions(model, mixed, inner, 0.1 * tolerance, max_sweeps)
+        policy = DeterministicPolicy(actions)
+        values, above = certified(model, mixed, actions)
+        value = evaluate_stationary(model, policy)
+        upper = float(model.initial @ values) + above
+        return Response(policy, np.append(value.value, model.signs * value.costs), upper)
+
+    def program() -> Flow:
+        flow = flow_program(model, model.initial, costs, limits)
+        if flow.status is not Status.SOLVED:
+            return Flow(flow.status, None, flow.multipliers, np.inf, flow.iterations)
+        mixed = model.rewards - np.tensordot(flow.multipliers, costs, axes=1)
+        residual = (looked_ahead(model, mixed, flow.values).max(axis=1) - flow.values).max()
+        bound = float(model.initial @ flow.values) + max(0.0, float(residual)) * horizon
+        policy = policy_of(flow.measure, model.available)
+        upper = bound + float(flow.multipliers @ limits)
+        return Flow(flow.status, policy, flow.multipliers, upper, flow.iterations)
+
+    def stationary(policy: MixturePolicy) -> Policy:
+        return policy_of(discounted_visits(model, policy), model.available)
+
+    sizes = np.abs(np.concatenate([model.rewards[None], costs])).max(axis=(1, 2))
+    return Engine(respond, program, sizes * horizon, stationary)
