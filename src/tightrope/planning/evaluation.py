@@ -30,7 +30,7 @@ def evaluate(model: FiniteMDP, policy: Policy) -> Evaluation:
     >>> model = mars_rover()
     >>> value, costs = evaluate(model, uniform_policy(model.available))
     >>> round(value, 6), costs.round(6)
-    (0.922756, array([0.896213]))
+    (0.816909, array([0.81624]))
     """
     if not isinstance(model.criterion, Episodic):
         from tightrope.planning.criteria import evaluate_stationary
