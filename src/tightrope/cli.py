@@ -1,0 +1,214 @@
+"""The command line. Heavy modules are imported by the command that needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from tightrope import __version__
+from tightrope.errors import ConfigError, TightropeError
+
+if TYPE_CHECKING:
+    from tightrope.planning import Solution
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Online reinforcement learning with guarantees: constraints, average reward, exact regret.",
+)
+OPTIONS = {"debug": False}
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tightrope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
+) -> None:
+    OPTIONS["debug"] = debug
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="problems, learners or experiments; default all")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the problems, learners and experiments that are built in."""
+    from tightrope.catalogue import catalogue
+
+    tables = catalogue()
+    if kind and kind not in tables:
+        raise ConfigError(f"list takes problems, learners or experiments, got '{kind}'")
+    chosen = {kind: tables[kind]} if kind else tables
+    if as_json:
+        typer.echo(json.dumps(chosen[kind] if kind else chosen, indent=1))
+        return
+    for name, entries in chosen.items():
+        typer.echo(f"{name}:")
+        for entry in entries:
+            typer.echo(f"  {entry['name']:18} {entry['title']}")
+
+
+@app.command("plan")
+def plan_(
+    model: Annotated[str, typer.Argument(help="A problem's name or a model file.")],
+    capacity: Annotated[
+        list[str] | None, typer.Option(help="NAME=X, as often as needed; replaces a capacity.")
+    ] = None,
+    solver: Annotated[str, typer.Option(help="auto, lp, column-generation, ...")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Save the policy to this file.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The exact constrained optimum of a model, with its certificate and shadow prices."""
+    _announce_compilation()
+    from tightrope.experiment import model_of
+    from tightrope.planning import plan
+
+    mdp = model_of(model)
+    if capacity:
+        mdp = mdp.replace(capacities=dict(_assignment(text) for text in capacity))
+    solution = plan(mdp, solver=solver)
+    if out is not None and solution.policy is not None:
+        from tightrope.model.policy import save_policy
+
+        save_policy(out, solution.policy)
+    if as_json:
+        typer.echo(json.dumps(solution.to_json(), indent=1))
+    else:
+        _print_solution(solution)
+    if solution.status.value != "solved":
+        raise typer.Exit(1)
+
+
+def _assignment(text: str) -> tuple[str, float]:
+    name, equals, value = text.rpartition("=")
+    try:
+        if not equals:
+            raise ValueError
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f"--capacity takes NAME=NUMBER, got '{text}'") from None
+
+
+def _print_solution(solution: Solution) -> None:
+    answer = solution.to_json()
+    typer.echo(f"status      {answer['status']}: {solution.status.sentence}")
+    if answer["value"] is not None:
+        typer.echo(f"value       {answer['value']:.10g}")
+        typer.echo(f"bounds      [{answer['lower_bound']:.10g}, {answer['upper_bound']:.10g}]")
+        typer.echo(f"gap         {answer['gap']:.2g}")
+    typer.echo(f"solver      {answer['solver']}, {answer['seconds']:.3g} s")
+    least = answer.get("least_violation")
+    costs = least["costs"] if least else answer["costs"]
+    if answer["capacities"]:
+        typer.echo("")
+        typer.echo(f"{'constraint':16} {'cost':>14} {'capacity':>14} {'multiplier':>14}")
+        for name, limit in answer["capacities"].items():
+            price = answer["multipliers"][name]
+            shown = "-" if price is None else f"{price:.8g}"
+            typer.echo(f"{name:16} {costs[name]:14.8g} {limit:14.8g} {shown:>14}")
+    if least:
+        typer.echo("")
+        typer.echo(
+            f"The costs shown are those of the policy of least violation (value "
+            f"{least['policy_value']:.8g}); it exceeds a capacity by {least['shortfall']:.8g}."
+        )
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, typer.Argument(help="An experiment, a problem or a model file.")],
+    learners: Annotated[
+        str | None, typer.Option(help="Comma-separated names, each NAME or NAME@PRESET.")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="Episodes of each run.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Worker processes; default all cores.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Results folder; default results/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish what is there.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run an experiment: learners against the exact optimum, curves and a figure in a folder."""
+    if not quiet:
+        _announce_compilation()
+    from tightrope.experiment import make_experiment
+    from tightrope.launch import launch
+
+    names = None if learners is None else [name.strip() for name in learners.split(",")]
+    what = make_experiment(
+        experiment, learners=names, episodes=episodes, seeds=seeds, seed=seed, quick=quick
+    )
+    folder = out or Path("results") / what.name
+    summary = launch(what, folder, workers=jobs, resume=resume, quiet=quiet)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+        return
+    _print_summary(summary)
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    for row in summary["arms"]:
+        costs = "".join(
+            f"  {name} {value:.4f} (capacity {row['capacities'][name]:.4g})"
+            for name, value in row["costs"].items()
+        )
+        typer.echo(
+            f"{row['problem']:14} {row['learner']:26} last {row['window']} episodes: "
+            f"reward {row['reward']:.4f} (optimum {row['optimum']:.4f}){costs}"
+        )
+    typer.echo(f"{summary['runs']} runs in {summary['seconds']:.1f} s: {summary['folder']}")
+    for path in summary["figures"]:
+        typer.echo(f"figure: {path}")
+
+
+def _announce_compilation() -> None:
+    """Say on standard error that kernels are being compiled, if they are not in the cache."""
+    from tightrope.kernels import episodic
+    from tightrope.kernels.jit import is_cached
+
+    if not is_cached(episodic.generate_columns):
+        typer.echo("compiling kernels (once after installation, some 10 s) ...", err=True)
+
+
+def main() -> None:
+    """Run the command line; users' mistakes end with one line on standard error and code 2."""
+    started = time.monotonic()
+    try:
+        code = app(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        typer.echo("tightrope: interrupted", err=True)
+        code = 130
+    except click.ClickException as error:
+        typer.echo(f"tightrope: {_one_line(error.format_message())}", err=True)
+        code = 2
+    except (TightropeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        if OPTIONS["debug"]:
+            raise
+        typer.echo(f"tightrope: {_one_line(str(error))}", err=True)
+        code = 2
+    del started
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,135 @@
+"""Experiments as data: which learner runs on which problem, for how long, with which seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tightrope.errors import ConfigError, unknown_name
+from tightrope.learners.registry import split_name
+from tightrope.model.mdp import FiniteMDP
+from tightrope.problems.registry import PROBLEMS, make_problem
+
+QUICK_EPISODES, QUICK_SEEDS = 200, 2
+MODEL_SUFFIXES = (".npz", ".json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One learner on one problem.
+
+    Attributes
+    ----------
+    problem : a problem's name, or the path of a model file
+    learner : ``name`` or ``name@preset``
+    episodes : length of a run (steps for a single stream)
+    parameters : keywords of the problem's function
+    changes : fields of the learner's Config to replace
+    """
+
+    problem: str
+    learner: str
+    episodes: int
+    parameters: dict[str, Any] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
+    feedback: str = "sampled"
+
+    @property
+    def label(self) -> str:
+        """A file name for the arm."""
+        bare, preset = split_name(self.learner)
+        extra = [f"{k}={v}" for k, v in sorted({**self.parameters, **self.changes}.items())]
+        parts = [Path(self.problem).stem, f"{bare}@{preset}", *extra, self.feedback]
+        text = "--".join(parts)
+        return "".join(c if c.isalnum() or c in "-@=._" else "_" for c in text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Arms, each run with the seeds ``seed .. seed + seeds - 1``."""
+
+    name: str
+    arms: tuple[Arm, ...]
+    seeds: int = 10
+    seed: int = 0
+    delta: float = 0.1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `experiment.toml` holds them."""
+        out = dataclasses.asdict(self)
+        out["arms"] = [{k: v for k, v in arm.items() if v != {}} for arm in out["arms"]]
+        return out
+
+
+# Built-in experiments besides the default ones of the problems: name -> "module:function"; the
+# function takes `quick` and returns an Experiment.
+EXPERIMENTS: dict[str, str] = {}
+
+
+def make_experiment(
+    name: str,
+    *,
+    learners: list[str] | None = None,
+    episodes: int | None = None,
+    seeds: int | None = None,
+    seed: int | None = None,
+    quick: bool = False,
+) -> Experiment:
+    """A built-in experiment, or the default one of a problem or of a model file, with changes.
+
+    Raises ConfigError for unknown names, with the nearest known one.
+
+    >>> e = make_experiment("mars-rover", learners=["conrl@theory"], episodes=50, seeds=3)
+    >>> [arm.learner for arm in e.arms], e.arms[0].episodes, e.seeds
+    (['conrl@theory'], 50, 3)
+    """
+    if name in EXPERIMENTS:
+        module, _, function = EXPERIMENTS[name].partition(":")
+        base: Experiment = getattr(importlib.import_module(module), function)(quick=quick)
+    elif name in PROBLEMS or Path(name).suffix in MODEL_SUFFIXES:
+        base = _default(name, quick)
+    else:
+        raise unknown_name("experiment or problem", name, [*EXPERIMENTS, *PROBLEMS])
+    arms = base.arms
+    if learners is not None:
+        if not learners or len(set(learners)) != len(learners):
+            raise ConfigError(f"learners must be distinct names, got {','.join(learners)!r}")
+        firsts = {(a.problem, str(a.parameters), a.feedback): a for a in reversed(arms)}
+        arms = tuple(
+            dataclasses.replace(first, learner=learner, changes={})
+            for first in reversed(firsts.values())
+            for learner in learners
+        )
+    if episodes is not None:
+        arms = tuple(dataclasses.replace(arm, episodes=episodes) for arm in arms)
+    changes = {k: v for k, v in {"seeds": seeds, "seed": seed}.items() if v is not None}
+    out = dataclasses.replace(base, arms=arms, **changes)
+    if out.seeds < 1 or out.seed < 0:
+        raise ConfigError(f"need seeds >= 1 and seed >= 0, got {out.seeds} and {out.seed}")
+    if min(arm.episodes for arm in arms) < 1:
+        raise ConfigError(f"episodes must be >= 1, got {min(arm.episodes for arm in arms)}")
+    return out
+
+
+def _default(name: str, quick: bool) -> Experiment:
+    """The experiment that a problem's name stands for."""
+    problem = PROBLEMS.get(name)
+    learners = problem.learners if problem else ("conrl", "uniform", "oracle")
+    episodes = QUICK_EPISODES if quick else (problem.episodes if problem else 1000)
+    return Experiment(
+        name=name if problem else Path(name).stem,
+        arms=tuple(Arm(problem=name, learner=x, episodes=episodes) for x in learners),
+        seeds=QUICK_SEEDS if quick else 10,
+    )
+
+
+def model_of(problem: str, parameters: dict[str, Any] | None = None) -> FiniteMDP:
+    """The model of a problem's name or of a model file."""
+    if problem in PROBLEMS or Path(problem).suffix not in MODEL_SUFFIXES:
+        return make_problem(problem, **(parameters or {}))
+    from tightrope.io import load
+
+    return load(problem)

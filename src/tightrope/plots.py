@@ -1,0 +1,131 @@
+"""Figures of a results folder: readable in print, and for readers who do not see every colour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+matplotlib.use("Agg")  # figures are files; no display is needed
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from tightrope.metrics import align, interval
+from tightrope.results import group_name, load_meta, load_results
+from tightrope.types import FloatArray, IntArray
+
+# Okabe and Ito's colours, yellow left out
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MAX_POINTS = 600
+STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
+
+
+def draw_figures(folder: str | Path) -> list[Path]:
+    """One figure a problem, as PNG and PDF in ``figures/``; returns the files.
+
+    Reward and costs per episode above, cumulative regret and violation below; mean over seeds with
+    a 95% t interval; the optimum and the capacities as thin black lines. Runs with a theorem's
+    constants are solid, unproved presets are dashed.
+    """
+    folder = Path(folder)
+    table, meta = load_results(folder), load_meta(folder)
+    target = folder / "figures"
+    target.mkdir(exist_ok=True)
+    out = []
+    for problem in table["problem"].unique().to_pylist():
+        rows = table.filter(pc.equal(table["problem"], problem))
+        arms = [arm for arm in meta["arms"] if arm["problem"] == problem]
+        with plt.rc_context(STYLE):
+            figure = _figure(problem, rows, arms)
+            for suffix in ("png", "pdf"):
+                path = target / f"{problem}.{suffix}"
+                metadata = {"CreationDate": None} if suffix == "pdf" else None
+                figure.savefig(path, bbox_inches="tight", metadata=metadata)
+                out.append(path)
+            plt.close(figure)
+    return out
+
+
+def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
+    optimum = arms[0]["optimum"]
+    names = list(optimum["capacities"])
+    columns = 1 + len(names)
+    figure, grid = plt.subplots(
+        2, columns, figsize=(3.6 * columns + 0.6, 5.6), squeeze=False, sharex=True
+    )
+    panels = [("reward", "expected reward per episode", optimum["value"], "optimum")]
+    panels += [
+        (f"cost_{i}", f"expected {name} per episode", optimum["capacities"][name], "capacity")
+        for i, name in enumerate(names)
+    ]
+    for axes, (column, label, level, word) in zip(grid[0], panels):
+        _curves(axes, rows, arms, column)
+        axes.axhline(level, color="black", lw=0.9)
+        axes.annotate(
+            f"{word} {level:.4g}", (1.0, level), xycoords=("axes fraction", "data"), ha="right",
+            va="bottom", xytext=(0, 2), textcoords="offset points", fontsize=8,
+        )  # fmt: skip
+        axes.set_ylabel(label)
+    below = [("regret", "cumulative regret")]
+    below += [
+        (f"violation_{i}", f"cumulative violation of {name}") for i, name in enumerate(names)
+    ]
+    for axes, (column, label) in zip(grid[1], below):
+        _curves(axes, rows, arms, column)
+        axes.axhline(0.0, color="black", lw=0.9)
+        axes.set_ylabel(label)
+        axes.set_xlabel("episode")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=min(4, len(labels)))
+    seeds = len(set(rows["seed"].to_pylist()))
+    band = "mean and 95% interval over" if seeds > 1 else "one run,"
+    figure.suptitle(f"{problem}: {band} {seeds} seed{'s' * (seeds > 1)}", fontsize=10)
+    figure.text(
+        0.995, 0.005, "solid: a theorem's constants; dashed: unproved preset or baseline",
+        ha="right", va="bottom", fontsize=6.5, color="0.35",
+    )  # fmt: skip
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    return figure
+
+
+def _curves(axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str) -> None:
+    for i, arm in enumerate(arms):
+        chosen = pc.and_(
+            pc.equal(rows["learner"], arm["learner"]), pc.equal(rows["preset"], arm["preset"])
+        )
+        grid, values = _runs(rows.filter(chosen), column)
+        mean, half = interval(values)
+        colour = COLOURS[i % len(COLOURS)]
+        style = "-" if arm["guarantee"] else (0, (4, 1.5))
+        label = group_name(arm["learner"], arm["preset"])
+        if arm["guarantee"]:
+            label += f" {arm['guarantee']}"
+        axes.plot(grid, mean, color=colour, ls=style, lw=1.3, label=label)
+        if len(values) > 1:
+            axes.fill_between(grid, mean - half, mean + half, color=colour, alpha=0.2, lw=0)
+
+
+def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
+    """Common grid (at most MAX_POINTS) and one row of values a seed, aligned on episodes."""
+    seed = rows["seed"].to_numpy()
+    episode, values = rows["episode"].to_numpy(), rows[column].to_numpy()
+    groups = [seed == s for s in np.unique(seed)]
+    last = min(int(episode[g].max()) for g in groups)
+    grid = np.unique(np.concatenate([episode[g] for g in groups]))
+    grid = grid[grid <= last]
+    if grid.size > MAX_POINTS:
+        grid = grid[np.unique(np.linspace(0, grid.size - 1, MAX_POINTS).astype(int))]
+    return grid, np.array([align(grid, episode[g], values[g]) for g in groups])
