@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from tightrope import __version__
@@ -21,9 +19,11 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Online reinforcement learning with guarantees: constraints, average reward, exact regret.",
+    help="Online reinforcement learning with guarantees, measured exactly.",
 )
 OPTIONS = {"debug": False}
+# typer carries its own copy of click, so the base class is found through a public subclass
+CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
@@ -45,13 +45,26 @@ def _root(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="problems, learners or experiments; default all")] = "",
+    kind: Annotated[
+        str, typer.Argument(help="problems, learners or experiments; default all")
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Show the problems, learners and experiments that are built in."""
-    from tightrope.catalogue import catalogue
+    from tightrope.experiment import EXPERIMENTS
+    from tightrope.learners.registry import LEARNERS, presets_of
+    from tightrope.problems.registry import PROBLEMS
 
-    tables = catalogue()
+    tables: dict[str, list[dict[str, Any]]] = {
+        "problems": [{"name": k, "title": v.title} for k, v in PROBLEMS.items()],
+        "learners": [
+            {"name": k, "title": v.title, "presets": presets_of(k)} for k, v in LEARNERS.items()
+        ],
+        "experiments": [
+            *({"name": k, "title": v.title} for k, v in EXPERIMENTS.items()),
+            *({"name": k, "title": f"{v.title}: default"} for k, v in PROBLEMS.items()),
+        ],
+    }
     if kind and kind not in tables:
         raise ConfigError(f"list takes problems, learners or experiments, got '{kind}'")
     chosen = {kind: tables[kind]} if kind else tables
@@ -190,15 +203,12 @@ def _announce_compilation() -> None:
 
 def main() -> None:
     """Run the command line; users' mistakes end with one line on standard error and code 2."""
-    started = time.monotonic()
     try:
         code = app(standalone_mode=False)
-    except click.exceptions.Abort:
+    except (KeyboardInterrupt, typer.Abort) as error:
+        typer.echo(_one_line(f"tightrope: interrupted {error}"), err=True)
         code = 130
-    except KeyboardInterrupt:
-        typer.echo("tightrope: interrupted", err=True)
-        code = 130
-    except click.ClickException as error:
+    except CLICK_ERROR as error:
         typer.echo(f"tightrope: {_one_line(error.format_message())}", err=True)
         code = 2
     except (TightropeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
@@ -206,7 +216,6 @@ def main() -> None:
             raise
         typer.echo(f"tightrope: {_one_line(str(error))}", err=True)
         code = 2
-    del started
     sys.exit(code if isinstance(code, int) else 0)
 
 

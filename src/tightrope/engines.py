@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tightrope.errors import ConfigError
@@ -24,7 +24,7 @@ def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
         model_of(arm.problem, arm.parameters), arm.learner, episodes=arm.episodes, seed=job.seed,
         feedback=arm.feedback, delta=job.delta, problem=arm.problem, optimum=optimum,
         **arm.changes,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     checkpoint = part_path(folder, job, ".state.npz")
     progress = part_path(folder, job, ".progress")
     if checkpoint.exists():
@@ -91,7 +91,7 @@ def _compile(jobs: list[Job], optima: dict[tuple[str, str], Solution]) -> None:
             model_of(arm.problem, arm.parameters), arm.learner, episodes=arm.episodes,
             seed=job.seed, feedback=arm.feedback, delta=job.delta, optimum=optima[_key(job)],
             **arm.changes,
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
         runner.advance(session, min(2, arm.episodes))
 
 
@@ -112,6 +112,3 @@ def episodes_done(jobs: list[Job], finished: set[str], folder: Path) -> int:
 def default_workers() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-Watcher = Callable[[], None]

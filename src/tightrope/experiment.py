@@ -6,12 +6,15 @@ import dataclasses
 import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import ConfigError, unknown_name
 from tightrope.learners.registry import split_name
-from tightrope.model.mdp import FiniteMDP
 from tightrope.problems.registry import PROBLEMS, make_problem
+
+if TYPE_CHECKING:
+    from tightrope.model.mdp import FiniteMDP
+    from tightrope.types import Feedback
 
 QUICK_EPISODES, QUICK_SEEDS = 200, 2
 MODEL_SUFFIXES = (".npz", ".json")
@@ -35,7 +38,7 @@ class Arm:
     episodes: int
     parameters: dict[str, Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
-    feedback: str = "sampled"
+    feedback: Feedback = "sampled"
 
     @property
     def label(self) -> str:
@@ -64,9 +67,16 @@ class Experiment:
         return out
 
 
-# Built-in experiments besides the default ones of the problems: name -> "module:function"; the
-# function takes `quick` and returns an Experiment.
-EXPERIMENTS: dict[str, str] = {}
+@dataclass(frozen=True)
+class Entry:
+    """Where an experiment is: a function (``module:function``) of `quick`; and what it is."""
+
+    home: str
+    title: str
+
+
+# Built-in experiments. A problem's name is one too: its default experiment.
+EXPERIMENTS: dict[str, Entry] = {}
 
 
 def make_experiment(
@@ -87,7 +97,7 @@ def make_experiment(
     (['conrl@theory'], 50, 3)
     """
     if name in EXPERIMENTS:
-        module, _, function = EXPERIMENTS[name].partition(":")
+        module, _, function = EXPERIMENTS[name].home.partition(":")
         base: Experiment = getattr(importlib.import_module(module), function)(quick=quick)
     elif name in PROBLEMS or Path(name).suffix in MODEL_SUFFIXES:
         base = _default(name, quick)
@@ -105,8 +115,12 @@ def make_experiment(
         )
     if episodes is not None:
         arms = tuple(dataclasses.replace(arm, episodes=episodes) for arm in arms)
-    changes = {k: v for k, v in {"seeds": seeds, "seed": seed}.items() if v is not None}
-    out = dataclasses.replace(base, arms=arms, **changes)
+    out = dataclasses.replace(
+        base,
+        arms=arms,
+        seeds=base.seeds if seeds is None else seeds,
+        seed=base.seed if seed is None else seed,
+    )
     if out.seeds < 1 or out.seed < 0:
         raise ConfigError(f"need seeds >= 1 and seed >= 0, got {out.seeds} and {out.seed}")
     if min(arm.episodes for arm in arms) < 1:

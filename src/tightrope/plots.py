@@ -21,7 +21,7 @@ from tightrope.types import FloatArray, IntArray
 # Okabe and Ito's colours, yellow left out
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MAX_POINTS = 600
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -80,9 +80,7 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
         )  # fmt: skip
         axes.set_ylabel(label)
     below = [("regret", "cumulative regret")]
-    below += [
-        (f"violation_{i}", f"cumulative violation of {name}") for i, name in enumerate(names)
-    ]
+    below += [(f"violation_{i}", f"cumulative violation of {name}") for i, name in enumerate(names)]
     for axes, (column, label) in zip(grid[1], below):
         _curves(axes, rows, arms, column)
         axes.axhline(0.0, color="black", lw=0.9)

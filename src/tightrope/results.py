@@ -57,7 +57,9 @@ def write_atomic(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise ResultError(f"cannot write {path}: {error.strerror}; finished runs are kept") from error
+        raise ResultError(
+            f"cannot write {path}: {error.strerror}; finished runs are kept"
+        ) from error
 
 
 def write_table(path: Path, table: pa.Table) -> None:

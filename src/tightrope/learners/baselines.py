@@ -74,7 +74,6 @@ def no_guarantee(config: OracleConfig | UniformConfig) -> None:
 
 ORACLE = Learner(
     name="oracle",
-    title="plays the optimal policy of the true model (baseline)",
     config=OracleConfig,
     theory=lambda spec, episodes, delta: OracleConfig(),
     init=init,
@@ -87,7 +86,6 @@ ORACLE = Learner(
 )
 UNIFORM = Learner(
     name="uniform",
-    title="plays every available action alike (baseline)",
     config=UniformConfig,
     theory=lambda spec, episodes, delta: UniformConfig(),
     init=init,

@@ -224,7 +224,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="conrl",
-    title="ConRL with the exact planner: optimism under constraints",
     config=Config,
     theory=theory,
     init=init,

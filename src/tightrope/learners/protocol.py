@@ -86,8 +86,6 @@ class Learner:
     Attributes
     ----------
     name : str, kebab case
-    title : str
-        One line for `tightrope list`.
     config : the Config dataclass (frozen; survives JSON)
     theory : (spec, episodes_or_steps, delta) -> Config
         The theorem's constants and nothing else.
@@ -104,7 +102,6 @@ class Learner:
     """
 
     name: str
-    title: str
     config: type
     theory: Callable[..., Any]
     init: Callable[..., Any]
@@ -115,6 +112,7 @@ class Learner:
     check: Callable[..., None]
     traits: frozenset[str] = field(default_factory=frozenset)
     reference: str = ""
+    title: str = ""
 
 
 NOT_SAVED = ("spec", "config")

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import ConfigError, unknown_name
 from tightrope.learners.presets import PRESETS
-from tightrope.learners.protocol import Learner
-from tightrope.types import ProblemSpec
 
-# name -> "module:attribute"; a module is imported when its learner is asked for
-HOMES = {
-    "conrl": "tightrope.learners.conrl:LEARNER",
-    "oracle": "tightrope.learners.baselines:ORACLE",
-    "uniform": "tightrope.learners.baselines:UNIFORM",
+if TYPE_CHECKING:
+    from tightrope.learners.protocol import Learner
+    from tightrope.types import ProblemSpec
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a learner is (``module:attribute``, imported when asked for) and what it is."""
+
+    home: str
+    title: str
+
+
+LEARNERS = {
+    "conrl": Entry(
+        "tightrope.learners.conrl:LEARNER",
+        "ConRL with the exact planner: optimism under constraints",
+    ),
+    "oracle": Entry(
+        "tightrope.learners.baselines:ORACLE",
+        "plays the optimal policy of the true model (baseline)",
+    ),
+    "uniform": Entry(
+        "tightrope.learners.baselines:UNIFORM", "plays every available action alike (baseline)"
+    ),
 }
 
 
@@ -24,9 +43,11 @@ def get_learner(name: str) -> Learner:
 
     Raises ConfigError with the nearest known name.
     """
-    home = HOMES.get(name, name if ":" in name else "")
-    if not home:
-        raise unknown_name("learner", name, HOMES)
+    from tightrope.learners.protocol import Learner
+
+    if name not in LEARNERS and ":" not in name:
+        raise unknown_name("learner", name, LEARNERS)
+    home = LEARNERS[name].home if name in LEARNERS else name
     module, _, attribute = home.partition(":")
     try:
         learner = getattr(importlib.import_module(module), attribute)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tightrope.model.mdp import FiniteMDP
-from tightrope.planning.convex import plan_convex
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
 from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
@@ -21,7 +20,6 @@ __all__ = [
     "markov_policy",
     "occupancy",
     "plan",
-    "plan_convex",
     "plan_episodic",
     "policy_from_occupancy",
 ]
@@ -47,6 +45,8 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     """
     if isinstance(model.criterion, Episodic):
         if not CONVEX_OPTIONS.isdisjoint(options):
+            from tightrope.planning.convex import plan_convex
+
             return plan_convex(model, **options)
         return plan_episodic(model, solver=solver, **options)
     if isinstance(model.criterion, Average):

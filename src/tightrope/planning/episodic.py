@@ -11,7 +11,7 @@ from tightrope.errors import ConfigError, Status
 from tightrope.kernels import episodic as kernels
 from tightrope.model.mdp import FiniteMDP, Tables
 from tightrope.model.policy import DeterministicPolicy, Policy, mixture
-from tightrope.planning import column_generation, lp
+from tightrope.planning import column_generation
 from tightrope.planning.evaluation import policy_values
 from tightrope.planning.occupancy import policy_from_occupancy
 from tightrope.planning.solution import LeastViolation, Solution
@@ -88,6 +88,8 @@ def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
 
 
 def _by_lp(model: FiniteMDP) -> Answer:
+    from tightrope.planning import lp
+
     tables, capacities = signed_tables(model)
     found = lp.solve_episodic(tables, model.horizon, capacities)
     policy = policy_from_occupancy(np.maximum(found.measure, 0.0), model.available)

@@ -1,23 +1,38 @@
 """Named problems, each a function that returns a validated model."""
 
-from tightrope.problems.gridworlds import box, mars_rover, random_map
-from tightrope.problems.operations import (
-    budget_pacing,
-    inventory,
-    machine_replacement,
-    media_buffer,
-    service_queue,
-)
-from tightrope.problems.random import random_cmdp
+from __future__ import annotations
 
-__all__ = [
-    "box",
-    "budget_pacing",
-    "inventory",
-    "machine_replacement",
-    "mars_rover",
-    "media_buffer",
-    "random_cmdp",
-    "random_map",
-    "service_queue",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tightrope.problems.gridworlds import box as box
+    from tightrope.problems.gridworlds import mars_rover as mars_rover
+    from tightrope.problems.gridworlds import random_map as random_map
+    from tightrope.problems.operations import budget_pacing as budget_pacing
+    from tightrope.problems.operations import inventory as inventory
+    from tightrope.problems.operations import machine_replacement as machine_replacement
+    from tightrope.problems.operations import media_buffer as media_buffer
+    from tightrope.problems.operations import service_queue as service_queue
+    from tightrope.problems.random import random_cmdp as random_cmdp
+
+# Where each function lives; modules are imported on first use.
+_HOMES = {
+    "box": "gridworlds",
+    "budget_pacing": "operations",
+    "inventory": "operations",
+    "machine_replacement": "operations",
+    "mars_rover": "gridworlds",
+    "media_buffer": "operations",
+    "random_cmdp": "random",
+    "random_map": "gridworlds",
+    "service_queue": "operations",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tightrope.problems' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tightrope.problems.{_HOMES[name]}"), name)

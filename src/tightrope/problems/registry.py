@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import unknown_name
-from tightrope.model.mdp import FiniteMDP
+
+if TYPE_CHECKING:
+    from tightrope.model.mdp import FiniteMDP
 
 
 @dataclass(frozen=True, kw_only=True)

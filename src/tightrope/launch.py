@@ -1,0 +1,162 @@
+"""From an experiment to a finished folder: run what is missing, combine, draw."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow.compute as pc
+
+from tightrope.engines import default_workers, episodes_done, run_jobs
+from tightrope.errors import ResultError
+from tightrope.experiment import Experiment
+from tightrope.results import (
+    Job,
+    combine,
+    group_name,
+    is_finished,
+    jobs_of,
+    load_meta,
+    load_results,
+    open_folder,
+)
+
+PLAIN_SECONDS = 10.0
+
+
+def launch(
+    experiment: Experiment, folder: Path, *, workers: int | None = None, resume: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Run an experiment into a folder and return a summary.
+
+    Finished runs are kept whatever happens; `resume` runs only those that are missing.
+
+    Raises
+    ------
+    ConfigError, PlanError
+        Before anything is run, if a learner cannot run on its problem.
+    ResultError
+        If the folder holds something else, or a file cannot be written.
+    KeyboardInterrupt
+        After the finished runs were combined.
+    """
+    started = time.perf_counter()
+    open_folder(folder, experiment, resume=resume)
+    jobs = [job for job in jobs_of(experiment) if not is_finished(folder, job)]
+    stop = Event()
+    finished: set[str] = set()
+    watcher = Thread(target=_watch, args=(jobs, finished, folder, stop), daemon=True)
+    if jobs and not quiet:
+        watcher.start()
+    try:
+        for job in run_jobs(jobs, folder, workers or default_workers()):
+            finished.add(job.label)
+    except KeyboardInterrupt:
+        stop.set()
+        combine(folder, experiment, seconds=time.perf_counter() - started)
+        kept = sum(is_finished(folder, job) for job in jobs_of(experiment))
+        raise KeyboardInterrupt(
+            f"{kept} of {len(jobs_of(experiment))} runs are finished and kept in {folder}; "
+            "the same command with --resume goes on"
+        ) from None
+    finally:
+        stop.set()
+        if watcher.is_alive():
+            watcher.join()
+    missing = combine(folder, experiment, seconds=time.perf_counter() - started)
+    if missing:
+        raise ResultError(f"{len(missing)} runs left no result, first: {missing[0].label}")
+    from tightrope.plots import draw_figures
+
+    figures = draw_figures(folder)
+    return {
+        "folder": str(folder),
+        "runs": len(jobs_of(experiment)),
+        "seconds": time.perf_counter() - started,
+        "figures": [str(path) for path in figures],
+        "arms": summarise(folder),
+    }
+
+
+def summarise(folder: Path) -> list[dict[str, Any]]:
+    """Mean exact reward and costs over the last tenth of each arm's runs."""
+    table, out = load_results(folder), []
+    for arm in load_meta(folder)["arms"]:
+        chosen = pc.and_(
+            pc.equal(table["learner"], arm["learner"]), pc.equal(table["preset"], arm["preset"])
+        )
+        rows = table.filter(pc.and_(chosen, pc.equal(table["problem"], arm["problem"])))
+        episode = rows["episode"].to_numpy()
+        first = arm["episodes"] - max(1, arm["episodes"] // 10)
+        before = episode[episode <= first].max(initial=0)  # on the recording grid
+
+        def mean(column: str, level: float, rows: Any = rows, before: int = int(before)) -> float:
+            """`level` plus the mean rise, per episode and seed, of a cumulative column."""
+            at = rows["episode"].to_numpy()
+            values = rows[column].to_numpy()
+            rise = (
+                values[at == at.max()].mean() - values[at == before].sum() / (at == at.max()).sum()
+            )
+            return level + float(rise) / float(at.max() - before)
+
+        optimum = arm["optimum"]
+        out.append(
+            {
+                "problem": arm["problem"],
+                "learner": group_name(arm["learner"], arm["preset"]),
+                "guarantee": arm["guarantee"],
+                "window": int(arm["episodes"] - before),
+                "reward": -mean("regret", -optimum["value"]),
+                "optimum": optimum["value"],
+                "costs": {
+                    name: mean(f"violation_{i}", limit)
+                    for i, (name, limit) in enumerate(optimum["capacities"].items())
+                },
+                "capacities": optimum["capacities"],
+            }
+        )
+    return out
+
+
+def _watch(jobs: list[Job], finished: set[str], folder: Path, stop: Event) -> None:
+    """Progress with rate and time left: a bar on a terminal, plain lines otherwise."""
+    total = sum(job.arm.episodes for job in jobs)
+    started = time.monotonic()
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (
+            TextColumn("{task.fields[runs]}"), BarColumn(), MofNCompleteColumn(),
+            TextColumn("episodes, {task.fields[rate]:,.0f}/s"), TimeRemainingColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("", total=total, runs="", rate=0.0)
+            while True:
+                last = stop.wait(0.5)
+                done = episodes_done(jobs, set(finished), folder)
+                rate = done / max(time.monotonic() - started, 1e-9)
+                runs = f"{len(finished)}/{len(jobs)} runs"
+                bar.update(task, completed=done, runs=runs, rate=rate)
+                if last:
+                    return
+    while not stop.wait(PLAIN_SECONDS):
+        done = episodes_done(jobs, set(finished), folder)
+        rate = done / (time.monotonic() - started)
+        left = f"{(total - done) / rate:,.0f} s left" if rate else "no time estimate yet"
+        print(
+            f"{len(finished)}/{len(jobs)} runs, {done:,}/{total:,} episodes, {rate:,.0f} "
+            f"episodes/s, {left}",
+            file=sys.stderr,
+            flush=True,
+        )
