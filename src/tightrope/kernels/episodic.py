@@ -509,3 +509,35 @@ def largest_entry(table):
             for a in range(table.shape[2]):
                 biggest = max(biggest, abs(table[h, s, a]))
     return biggest if biggest > 0.0 else 1.0
+
+
+@kernel
+def lagrangian_iterations(
+    start, stop, indices, data, rewards, costs, available, initial, horizon, capacities, step,
+    multipliers, actions, values, trail,
+):  # fmt: skip
+    """Best responses to multipliers that follow the excess [CON, Algorithm 2].
+
+    Writes, for n = 1..N, the best response `actions` (N, H, S), its values (N, 1 + m) and the
+    multipliers after its update, `trail` (N, m); `multipliers` (m,) >= 0 holds the first at the
+    start and the last at the end. Returns the least dual bound,
+    ``min_n max_pi V_r - lambda_n @ (V_c - capacity)``.
+    """
+    upper = np.inf
+    for n in range(actions.shape[0]):
+        bound = best_response(
+            start, stop, indices, data, rewards, costs, available, initial, horizon, 1.0,
+            multipliers, actions[n],
+        )  # fmt: skip
+        found = evaluate_actions(
+            start, stop, indices, data, rewards, costs, available, initial, horizon,
+            actions[n : n + 1],
+        )  # fmt: skip
+        values[n] = found[0]
+        for i in range(capacities.size):
+            bound += multipliers[i] * capacities[i]
+            excess = values[n, 1 + i] - capacities[i]
+            multipliers[i] = max(0.0, multipliers[i] + step * excess)
+            trail[n, i] = multipliers[i]
+        upper = min(upper, bound)
+    return upper

@@ -7,20 +7,26 @@ from typing import Any
 from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
+from tightrope.planning.knapsack import DynamicOptimum, dynamic_optimum, plan_knapsack
+from tightrope.planning.lagrangian_planner import lagrangian
 from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
 from tightrope.planning.solution import LeastViolation, Solution
 from tightrope.types import Average, Discounted, Episodic
 
 __all__ = [
+    "DynamicOptimum",
     "Evaluation",
     "LeastViolation",
     "Solution",
     "backward_induction",
+    "dynamic_optimum",
     "evaluate",
+    "lagrangian",
     "markov_policy",
     "occupancy",
     "plan",
     "plan_episodic",
+    "plan_knapsack",
     "policy_from_occupancy",
 ]
 
@@ -34,7 +40,8 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     ----------
     solver : 'auto', 'lp', 'column-generation' (episodic), 'value-iteration', 'policy-iteration'
     options : those of the criterion's planner
-        `objective`, `constraint`, `reward_channels`, ...: `planning.convex.plan_convex`.
+        `objective`, `constraint`, `reward_channels`, ...: `planning.convex.plan_convex`;
+        `budgets`, `episodes`, `epsilon`: `planning.knapsack.plan_knapsack`.
 
     Examples
     --------
@@ -48,6 +55,8 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
             from tightrope.planning.convex import plan_convex
 
             return plan_convex(model, **options)
+        if "budgets" in options:
+            return plan_knapsack(model, solver=solver, **options)
         return plan_episodic(model, solver=solver, **options)
     if isinstance(model.criterion, Average):
         from tightrope.planning.average import plan_average

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tightrope.problems.gridworlds import box as box
     from tightrope.problems.gridworlds import mars_rover as mars_rover
     from tightrope.problems.gridworlds import random_map as random_map
+    from tightrope.problems.null import with_null_action as with_null_action
     from tightrope.problems.operations import budget_pacing as budget_pacing
     from tightrope.problems.operations import inventory as inventory
     from tightrope.problems.operations import machine_replacement as machine_replacement
@@ -27,6 +28,7 @@ _HOMES = {
     "random_cmdp": "random",
     "random_map": "gridworlds",
     "service_queue": "operations",
+    "with_null_action": "null",
 }
 
 __all__ = list(_HOMES)

@@ -86,6 +86,7 @@ def mars_rover(
         horizon=horizon,
         capacity=capacity,
         start=int(np.flatnonzero(kinds == "S")[0]),
+        goal=set(np.flatnonzero(kinds == "G").tolist()),
         state_names=[f"{i // width},{i % width}" for i in range(kinds.size)],
     )
 
@@ -148,6 +149,7 @@ def box(
         horizon=horizon,
         capacity=capacity,
         start=start,
+        goal=set(range(goal * count, (goal + 1) * count)),
         state_names=[f"agent {free[i]} box {free[j]}" for i in range(count) for j in range(count)],
     )
 
@@ -188,12 +190,29 @@ def _read_map(text: str, letters: str, exactly: dict[str, int]) -> np.ndarray:
     return cells
 
 
+def _steps_to(goal, start, target) -> int | None:
+    """Fewest chosen moves from start into the goal; None if no way leads there."""
+    seen, edge, steps = {start}, {start}, 0
+    while edge:
+        if edge & goal:
+            return steps
+        edge = {target(s, move) for s in edge for move in MOVES} - seen
+        seen |= edge
+        steps += 1
+    return None
+
+
 def _slippery(
-    *, num_states, target, slip, reward, cost, horizon, capacity, start, state_names
+    *, num_states, target, slip, reward, cost, horizon, capacity, start, goal, state_names
 ) -> FiniteMDP:  # fmt: skip
     """A model whose chosen move is replaced by a uniformly random one with probability `slip`."""
     if not 0.0 <= slip <= 1.0:
         raise ModelError(f"slip must be in [0, 1], got {slip}")
+    shortest = _steps_to(goal, start, target)
+    if shortest is not None and shortest > horizon:
+        raise ModelError(
+            f"horizon {horizon} is shorter than the path to the goal: the least is {shortest} steps"
+        )
     shape = (num_states, len(MOVES), num_states)
     transitions: FloatArray = np.zeros(shape)
     rewards, costs = np.zeros(shape), np.zeros(shape)

@@ -81,3 +81,19 @@ def master(values, limits):
     if result.status != 0:
         return -np.inf, np.full(m, np.nan)
     return -result.fun, -result.ineqlin.marginals if m else np.zeros(0)
+
+
+def lagrangian_iterations(
+    start, stop, indices, data, rewards, costs, available, initial, horizon, capacities, step,
+    multipliers, actions, values, trail,
+):  # fmt: skip
+    """``lambda <- max(0, lambda + step (V_c(pi_lambda) - capacity))`` [CON, Algorithm 2]."""
+    tables = (start, stop, indices, data, rewards, costs, available, initial, horizon)
+    bounds = []
+    for n in range(len(actions)):
+        best = best_response(*tables, 1.0, multipliers, actions[n])
+        bounds.append(best + multipliers @ capacities)
+        values[n] = evaluate_actions(*tables, actions[n : n + 1])[0]
+        multipliers[:] = np.maximum(0.0, multipliers + step * (values[n, 1:] - capacities))
+        trail[n] = multipliers
+    return min(bounds)
