@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from tightrope.errors import ConfigError, ModelError
 from tightrope.kernels.layered import largest_interval_regret
@@ -348,6 +349,27 @@ def weak_interval_regret(
     return IntervalRegret(
         value=float(value), first=int(ends[i]) + 1, last=int(ends[j]), exact=exact
     )
+
+
+def log_log_slope(horizons: FloatArray, finals: FloatArray) -> tuple[float, float, float]:
+    """Slope of log max(x_T, 1) on log T over independent runs, with its 95% t interval.
+
+    Within one run the steps are fixed by T, so a slope is across horizons, not along a run.
+
+    >>> slope, low, high = log_log_slope(np.array([10, 100, 1000]), np.array([20.0, 200, 2000]))
+    >>> round(slope, 9), bool(low <= slope <= high)
+    (1.0, True)
+    """
+    x = np.log(np.asarray(horizons, dtype=np.float64))
+    y = np.log(np.maximum(np.asarray(finals, dtype=np.float64), 1.0))
+    if x.size < 3 or np.ptp(x) == 0.0:
+        raise ConfigError("a slope with an interval needs at least 3 runs at 2 horizons")
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    left = y - y.mean() - slope * centred
+    error = math.sqrt(float(left @ left) / (x.size - 2) / float(centred @ centred))
+    half = float(scipy.stats.t.ppf(0.975, x.size - 2)) * error
+    return slope, slope - half, slope + half
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,7 @@ def four_combinations(
     num_constraints: int = 2,
     rho: float = 1.0,
     episodes: int = 16_000,
-    period: int = 50,
+    period: int = 10,
     noise: float = 0.3,
     seed: int = 0,
 ) -> dict[str, AdversarialProblem]:
@@ -141,7 +141,7 @@ def four_combinations(
 
 
 def switching_problem(
-    loop_free: LayeredMDP, *, period: int = 50, reward_noise: float = 0.3, name: str = "switching"
+    loop_free: LayeredMDP, *, period: int = 10, reward_noise: float = 0.3, name: str = "switching"
 ) -> AdversarialProblem:
     """Constraints that switch between a loose and a tight table with the model's G as average.
 
