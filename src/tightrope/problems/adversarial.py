@@ -6,7 +6,8 @@ The setting of [BOBW] Germano et al. 2023: full information, rewards in [0, 1], 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tightrope.model.layered import LayeredMDP
 from tightrope.planning.layered import LayeredPlan, margin, plan_layered, with_cuts
 from tightrope.problems import sequences
 from tightrope.problems.sequences import TableSequence
-from tightrope.types import FloatArray, ProblemSpec
+from tightrope.types import BoolArray, Feedback, FloatArray, ProblemSpec
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,9 +58,41 @@ class AdversarialProblem:
 
     @property
     def adaptive(self) -> bool:
+        """Whether some tables depend on what the learner plays."""
         return self.rewards.adaptive or self.constraints.adaptive
 
-    def spec(self) -> ProblemSpec:
+    @property
+    def horizon(self) -> int:
+        """L, the steps of an episode."""
+        return self.loop_free.num_layers
+
+    @property
+    def available(self) -> BoolArray:
+        """(S, A) every action exists everywhere."""
+        return self.loop_free.model.available
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 over the transitions and both sequences; a custom adversary counts by its name."""
+        digest = hashlib.sha256(self.loop_free.model.content_hash.encode())
+        for sequence in (self.rewards, self.constraints):
+            for item in fields(sequence):
+                value = getattr(sequence, item.name)
+                if isinstance(value, np.ndarray):
+                    digest.update(np.ascontiguousarray(value).tobytes())
+                else:
+                    digest.update(getattr(value, "__qualname__", repr(value)).encode())
+        return digest.hexdigest()
+
+    def at(self, episodes: int) -> AdversarialProblem:
+        """The problem of a run of this many episodes (sequences may depend on the length)."""
+        return replace(
+            self,
+            rewards=sequences.at(self.rewards, episodes),
+            constraints=sequences.at(self.constraints, episodes),
+        )
+
+    def spec(self, *, feedback: Feedback = "mean") -> ProblemSpec:
         """What a learner may know: layers, actions and the ranges, not the transitions."""
         model = self.loop_free.model
         m = self.num_constraints
@@ -76,7 +109,7 @@ class AdversarialProblem:
             staged=False,
             reward_range=(0.0, 1.0),
             cost_ranges=np.tile([-1.0, 1.0], (m, 1)),
-            feedback="mean",
+            feedback=feedback,
             layers=self.loop_free.layers,
         )
 
@@ -96,6 +129,7 @@ def targets(
     `played` gives (rewards, constraints) averages of a finished run; adaptive sequences need it.
     """
     out = []
+    problem = problem.at(episodes)
     for index, sequence in enumerate((problem.rewards, problem.constraints)):
         if sequence.stochastic:
             out.append(sequences.mean(sequence))
@@ -121,7 +155,7 @@ def feasibility_margin(problem: AdversarialProblem, episodes: int, seed: int) ->
 
     Adaptive sequences: of all tables that the adversary could play.
     """
-    sequence = problem.constraints
+    sequence = sequences.at(problem.constraints, episodes)
     if sequence.stochastic:
         return margin(problem.loop_free, sequences.mean(sequence))
     stack = _finite_family(sequence, episodes, seed)
@@ -135,7 +169,7 @@ def always_safe_plan(
 ) -> LayeredPlan:
     """The best fixed policy that keeps every constraint in every single episode."""
     rewards, _ = targets(problem, episodes, seed, played)
-    sequence = problem.constraints
+    sequence = sequences.at(problem.constraints, episodes)
     stack = None if sequence.stochastic else _finite_family(sequence, episodes, seed)
     if stack is not None:
         return plan_layered(problem.loop_free, rewards, stack)

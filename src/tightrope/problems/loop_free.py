@@ -101,7 +101,7 @@ def four_combinations(
     num_actions: int = 3,
     num_constraints: int = 2,
     rho: float = 1.0,
-    episodes: int = 16_000,
+    episodes: int = 0,
     period: int = 10,
     noise: float = 0.3,
     seed: int = 0,
@@ -109,7 +109,7 @@ def four_combinations(
     """One world, rewards and constraints each stochastic or adversarial: four problems.
 
     Keys 'stochastic-stochastic', 'adversarial-stochastic' (rewards first), and so on. The
-    adversarial rewards are piecewise over `episodes`, the adversarial constraints switch every
+    adversarial rewards are piecewise over `episodes` (0: those of the run), the adversarial constraints switch every
     `period` episodes between a loose and a tight table; the margin is `rho` in all four.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0x4C0,)))
@@ -173,7 +173,7 @@ def unrolled_problem(
     return stochastic_problem(unroll(model, rescale=rescale), noise=noise, name=name)
 
 
-def impossibility(second_half: str, episodes: int) -> AdversarialProblem:
+def impossibility(second_half: str = "trap", episodes: int = 0) -> AdversarialProblem:
     """One decision in two worlds that no learner can tell apart in time.
 
     After the construction of Mannor, Tsitsiklis and Yu 2009, for one state. The safe action has
@@ -189,7 +189,7 @@ def impossibility(second_half: str, episodes: int) -> AdversarialProblem:
     return _bold_or_safe("impossibility-" + second_half, 1, 0.0, (0.5, 1.0), (r2, g2), episodes)
 
 
-def ten_layers(second_half: str, episodes: int, *, num_layers: int = 10) -> AdversarialProblem:
+def ten_layers(second_half: str = "trap", episodes: int = 0, *, num_layers: int = 10) -> AdversarialProblem:
     """The example that shows that alpha = rho/(1 + rho) is wrong for L > 1.
 
     One state a layer. Safe: r = 0, g = -1/L, so rho = 1. Bold: r = 1, g = 1 in the first half;
@@ -246,7 +246,6 @@ def auction_pacing(
     bids: tuple[float, ...] = (0.0, 0.3, 0.6, 0.9),
     price_levels: tuple[float, ...] = (0.1, 0.25, 0.5, 0.8),
     budget: float = 0.6,
-    episodes: int = 16_000,
     period: int = 100,
     seed: int = 0,
 ) -> AdversarialProblem:

@@ -9,7 +9,7 @@ block of t alone (seed, stream, block), so any episode can be had without the on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class TableSequence:
     period : int
         Episodes before `switching` changes its table.
     episodes : int
-        Length of `drift` and `piecewise`.
+        Length of `drift` and `piecewise`; 0 for that of the run, set by `at`.
     probabilities : (J,)
         Law of `draw`.
     stream : int
@@ -89,9 +89,9 @@ def make(kind: str, tables: Any, *, channel: str, **parameters: Any) -> TableSeq
         )
     if not (stack[..., -1, :] == 0).all():
         raise ModelError(f"{kind} {channel}: the last state x_L must have zeros")
-    for name in ("period", "episodes"):
-        if parameters.get(name, 1) < 1:
-            raise ModelError(f"{kind} {channel}: {name} must be >= 1, got {parameters[name]}")
+    for name, least in (("period", 1), ("episodes", 0)):
+        if parameters.get(name, 1) < least:
+            raise ModelError(f"{kind} {channel}: {name} must be >= {least}, got {parameters[name]}")
     if parameters.get("noise", 0.0) < 0:
         raise ModelError(f"{kind} {channel}: noise must be >= 0, got {parameters['noise']}")
     if kind == "draw":
@@ -176,6 +176,11 @@ def weights(sequence: TableSequence, first: int, count: int, seed: int) -> Float
     return np.eye(num_tables)[chosen]
 
 
+def at(sequence: TableSequence, episodes: int) -> TableSequence:
+    """The sequence of a run of this many episodes: sets the length of `drift` and `piecewise`."""
+    return sequence if sequence.episodes else replace(sequence, episodes=episodes)
+
+
 def by_block(
     first: int, count: int, seed: int, key: tuple[int, ...], shape: tuple[int, ...]
 ) -> FloatArray:
@@ -189,7 +194,7 @@ def by_block(
     return whole[start : start + count]
 
 
-ADVERSARY = 0x0AD5  # spawn key of everything that adversaries draw
+ADVERSARY = 1  # spawn key of the adversary's stream of a run, `simulation.streams`
 
 
 def block(sequence: TableSequence, first: int, count: int, seed: int) -> FloatArray:

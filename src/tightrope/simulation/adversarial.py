@@ -1,47 +1,252 @@
-"""The loop for loop-free problems with full information: learner meets adversary, exactly counted.
+"""The world of a loop-free problem with full information, exactly counted.
 
-Every number of a run is exact: r_t q_t and G_t q_t with q_t the occupancy of the played policy
-under the true transitions. Uniforms of the environment come in blocks keyed by (seed, block), so
-all learners of one seed meet the same draws.
+Every number is exact: r_t q_t and G_t q_t with q_t the occupancy of the played policy under the
+true transitions. What needs the truth beside the learner's state (||lambda||_1, ||q - q_hat||_1,
+interval regret) is summed here, by `watch`; the learner sees none of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tightrope.errors import ConfigError
+from tightrope.errors import ConfigError, Status
 from tightrope.kernels.layered import layered_episode, layered_occupancy, totals_of
-from tightrope.learners.protocol import Experience, Learner
-from tightrope.model.policy import StochasticPolicy, probabilities
+from tightrope.learners.protocol import Experience, Learner, Stop
+from tightrope.metrics import Ledger, recording_grid
+from tightrope.model.policy import MixturePolicy, Policy, StochasticPolicy, probabilities
+from tightrope.planning.solution import Solution
 from tightrope.problems import sequences
-from tightrope.problems.adversarial import AdversarialProblem
+from tightrope.problems.adversarial import AdversarialProblem, hindsight_plan
+from tightrope.simulation.streams import block_generator, streams
 from tightrope.types import FloatArray, IntArray
 
-ENVIRONMENT = 0xE71  # spawn key of the environment's draws
+
+class AdversarialWorld:
+    """Learner meets adversary; `episode` counts the episodes played.
+
+    Parameters
+    ----------
+    interval_points : int
+        End points, beside 0, at which cumulative losses l_t = G_t lambda_t - r_t are kept for the
+        weak no-interval regret; `episodes` keeps all.
+    """
+
+    feedback = "mean"
+
+    def __init__(
+        self, problem: AdversarialProblem, *, episodes: int, seed: int, interval_points: int = 0
+    ) -> None:
+        self.problem, self.episodes, self.seed = problem.at(episodes), episodes, seed
+        self.episode = 0
+        self._seeds = streams(seed)
+        self._block = -1
+        model = problem.loop_free.model
+        self._csr = (model.indptr, model.indices, model.data)
+        shape, m = (model.num_states, model.num_actions), problem.num_constraints
+        self._occupancy = np.empty(shape)
+        self._policy: Policy | None = None
+        self._table = np.empty(shape)
+        self._exact = np.empty((sequences.BLOCK, 1 + m))
+        points = min(interval_points, episodes)
+        ends = np.unique(np.rint(np.linspace(0, episodes, points + 1))).astype(np.int64)
+        self.ends = ends if points else ends[:0]
+        self.sums = {
+            "rewards": np.zeros(shape),
+            "constraints": np.zeros((m, *shape)),
+            "largest_multipliers": np.zeros(1),
+            "occupancy_error": np.zeros(1),
+            "loss": np.zeros(shape),
+            "earned": np.zeros(1),
+            "loss_sums": np.zeros((self.ends.size, *shape)),
+            "earned_sums": np.zeros(self.ends.size),
+        }
+
+    def _load(self) -> None:
+        """Tables and uniforms of the present block."""
+        block = self.episode // sequences.BLOCK
+        if block == self._block:
+            return
+        first = block * sequences.BLOCK + 1
+        self._tables = [
+            None if s.adaptive else sequences.block(s, first, sequences.BLOCK, self.seed)
+            for s in (self.problem.rewards, self.problem.constraints)
+        ]
+        size = (sequences.BLOCK, self.problem.horizon)
+        self._uniforms = np.empty((size[0], 2 * size[1]))
+        self._uniforms[:, 0::2] = block_generator(self._seeds.learner, block).random(size)
+        self._uniforms[:, 1::2] = block_generator(self._seeds.environment, block).random(size)
+        self._block = block
+
+    def _use(self, policy: Policy) -> None:
+        if policy is self._policy:
+            return
+        if isinstance(policy, MixturePolicy):
+            raise ConfigError("a loop-free problem is played with one policy an episode")
+        table = probabilities(policy, self._table.shape[1])
+        self._table = np.ascontiguousarray(table, dtype=np.float64)
+        layered_occupancy(*self._csr, self._table, self._occupancy)
+        self._policy = policy
+
+    def play(self, policy: Policy, stop: Stop, limit: int) -> tuple[Experience, FloatArray]:
+        """Play one policy until the rule says stop or the block ends; sampled totals (n, 1 + m)."""
+        if stop.kind != "episodes":
+            raise ConfigError(f"a loop-free problem cannot stop after '{stop.kind}'")
+        self._load()
+        self._use(policy)
+        offset = self.episode % sequences.BLOCK
+        n = min(stop.number, limit, sequences.BLOCK - offset)
+        num_layers, m = self.problem.horizon, self.problem.num_constraints
+        r, g = (
+            self._responses(sequence, n) if block is None else block[offset : offset + n]
+            for sequence, block in zip(
+                (self.problem.rewards, self.problem.constraints), self._tables
+            )
+        )
+        states = np.empty((n, num_layers + 1), dtype=np.int32)
+        actions = np.empty((n, num_layers), dtype=np.int32)
+        sampled = np.empty((n, 1 + m))
+        for j in range(n):
+            draws = self._uniforms[offset + j]
+            layered_episode(*self._csr, self._table, draws, states[j], actions[j])
+            totals_of(
+                r[j], g[j], self._occupancy, states[j], actions[j], self._exact[j], sampled[j]
+            )
+        rows = np.arange(n)[:, None]
+        experience = Experience(
+            first=self.episode + 1,
+            states=states,
+            actions=actions,
+            rewards=r[rows, states[:, :-1], actions],
+            costs=np.moveaxis(g[rows, :, states[:, :-1], actions], -1, -1),
+            reward_tables=r,
+            constraint_tables=g,
+        )
+        self.episode += n
+        return experience, sampled
+
+    def _responses(self, sequence: sequences.TableSequence, n: int) -> FloatArray:
+        first = self.episode + 1
+        return np.stack(
+            [sequences.respond(sequence, first + j, self._occupancy) for j in range(n)]
+        )
+
+    def exact(self, policy: Policy, experience: Experience) -> FloatArray:
+        """(n, 1 + m) exact r_t q_t and G_t q_t of the episodes just played."""
+        return self._exact[: len(experience.states)]
+
+    def watch(self, state: Any, experience: Experience, exact: FloatArray) -> None:
+        """Sum what needs the truth; called before the learner's update."""
+        r, g = experience.reward_tables, experience.constraint_tables
+        assert r is not None
+        assert g is not None
+        sums = self.sums
+        sums["rewards"] += r.sum(axis=0)
+        sums["constraints"] += g.sum(axis=0)
+        multipliers = getattr(state, "multipliers", None)
+        self._note_multipliers(multipliers)
+        q_hat = getattr(state, "q_hat", None)
+        off = np.nan if q_hat is None else np.abs(self._occupancy - q_hat).sum()
+        sums["occupancy_error"] += off * len(exact)
+        if self.ends.size:
+            for j in range(len(exact)):
+                sums["loss"] -= r[j]
+                sums["earned"] -= exact[j, 0]
+                if multipliers is not None:
+                    sums["loss"] += np.tensordot(multipliers, g[j], axes=1)
+                    sums["earned"] += multipliers @ exact[j, 1:]
+                place = np.searchsorted(self.ends, experience.first + j)
+                if self.ends[place] == experience.first + j:
+                    sums["loss_sums"][place] = sums["loss"]
+                    sums["earned_sums"][place] = sums["earned"][0]
+
+    def _note_multipliers(self, multipliers: FloatArray | None) -> None:
+        if multipliers is not None:
+            largest = self.sums["largest_multipliers"]
+            np.maximum(largest, multipliers.sum(), out=largest)
+
+    def averages(self) -> tuple[FloatArray, FloatArray]:
+        """Exact averages of the tables played so far."""
+        return self.sums["rewards"] / self.episode, self.sums["constraints"] / self.episode
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a resumed run needs beside the episode number."""
+        return self.sums
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        self.sums = {name: np.array(value) for name, value in arrays.items()}
+        self._block, self._policy = -1, None
+
+
+def hindsight_solution(
+    problem: AdversarialProblem, episodes: int, seed: int, played: Any = None
+) -> Solution:
+    """OPT of [BOBW, Eq. (5)] as a planner's certified answer.
+
+    Before an adaptive problem is played its optimum is not known: value 0 and infinite bounds.
+    """
+    started = time.perf_counter()
+    m = problem.num_constraints
+    common: dict[str, Any] = {
+        "capacities": np.zeros(m),
+        "cost_names": problem.spec().cost_names,
+        "model_hash": problem.content_hash,
+    }
+    if problem.adaptive and played is None:
+        uniform = np.full(problem.available.shape, 1.0 / problem.available.shape[1])
+        return Solution(
+            status=Status.SOLVED,
+            solver="after-the-run",
+            value=0.0,
+            policy=StochasticPolicy(uniform),
+            costs=np.full(m, np.nan),
+            multipliers=np.zeros(m),
+            lower_bound=-np.inf,
+            upper_bound=np.inf,
+            seconds=0.0,
+            **common,
+        )
+    plan = hindsight_plan(problem, episodes, seed, played)
+    return Solution(
+        status=plan.status,
+        solver="lp",
+        value=plan.value,
+        policy=StochasticPolicy(plan.policy),
+        costs=plan.constraints,
+        multipliers=plan.multipliers,
+        lower_bound=plan.value,
+        upper_bound=plan.upper_bound,
+        seconds=time.perf_counter() - started,
+        **common,
+    )
 
 
 @dataclass(kw_only=True, eq=False)
 class AdversarialRun:
-    """What happened in a run, with exact values on the recording grid.
+    """A finished run with the quantities that the theorems speak of.
 
     Attributes
     ----------
     curves : dict of (n,) arrays
-        ``episode, reward, cost_i, cumulative_reward, violation_i, violation_plus_i,
-        sampled_reward, sampled_cost_i`` (all but the first columns cumulative) and what the learner
-        reports, on the grid. Costs are G as played.
+        The contract's columns on the recording grid, and what the learner reported.
+    optimum : Solution
+        OPT, for an adaptive problem from what was played.
+    violations, positive_violations : (m,)
+        sum_t [G_t q_t]_i and sum_t ([G_t q_t]_i)^+.
     average_rewards, average_constraints : (S, A), (m, S, A)
         Exact averages of what was played.
     largest_multipliers : float
-        max_t ||lambda_t||_1, over every episode.
+        max_t ||lambda_t||_1 over every episode, lambda_{T+1} included.
     occupancy_error : float
         sum_t ||q_t - q_hat_t||_1 over (x, a); NaN if the learner keeps no q_hat.
     interval_ends, loss_sums, earned_sums
         For the weak no-interval regret; empty without `interval_points`.
-    state : the learner's final state
+    notes : list of str
+        What the learner noticed: a cap that bound, a confidence set that was lost.
     """
 
     problem: AdversarialProblem
@@ -51,6 +256,10 @@ class AdversarialRun:
     episodes: int
     seed: int
     curves: dict[str, FloatArray]
+    optimum: Solution
+    total_reward: float
+    violations: FloatArray
+    positive_violations: FloatArray
     average_rewards: FloatArray
     average_constraints: FloatArray
     largest_multipliers: float
@@ -59,56 +268,13 @@ class AdversarialRun:
     loss_sums: FloatArray
     earned_sums: FloatArray
     state: Any
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
-    @property
-    def total_reward(self) -> float:
-        """sum_t r_t q_t."""
-        return float(self.curves["cumulative_reward"][-1])
-
-    @property
-    def violations(self) -> FloatArray:
-        """(m,) sum_t [G_t q_t]_i."""
-        m = len(self.average_constraints)
-        return np.array([self.curves[f"violation_{i}"][-1] for i in range(m)])
-
-    @property
-    def positive_violations(self) -> FloatArray:
-        """(m,) sum_t ([G_t q_t]_i)^+."""
-        m = len(self.average_constraints)
-        return np.array([self.curves[f"violation_plus_{i}"][-1] for i in range(m)])
-
-    def regret(self, optimum: float) -> float:
+    def regret(self, optimum: float | None = None) -> float:
         """R_T = T OPT - sum_t r_t q_t, [BOBW, Eq. (7)]."""
-        return self.episodes * optimum - self.total_reward
-
-
-def fixed_policy(table: FloatArray, name: str = "fixed") -> Learner:
-    """A learner that plays one policy (S, A) for ever: an oracle or a baseline."""
-    policy = StochasticPolicy(table)
-    return Learner(
-        name=name,
-        title="One policy for ever",
-        config=dict,
-        theory=lambda spec, episodes, delta: {},
-        init=lambda spec, config: None,
-        policy=lambda state: policy,
-        horizon=lambda state: None,  # type: ignore[arg-type, return-value]
-        update=lambda state, experience: (state, {}),
-        guarantee=lambda config: None,
-        check=lambda spec, config: None,
-        traits=frozenset({"episodic", "privileged", "loop-free"}),
-    )
-
-
-def recording_grid(episodes: int) -> IntArray:
-    """Every episode up to 5,000, then 200 rows a decade, and 200 rows in the last fifth."""
-    dense = np.arange(1, min(episodes, 5000) + 1)
-    decades = np.log10(max(episodes, 5000) / 5000.0)
-    logs = 5000.0 * 10.0 ** (np.arange(1, int(200 * decades) + 1) / 200.0)
-    last = np.linspace(0.8 * episodes, episodes, 201)
-    grid = np.unique(np.concatenate([dense, np.rint(logs), np.rint(last), [episodes]]))
-    return grid[(grid >= 1) & (grid <= episodes)].astype(np.int64)
+        value = self.optimum.value if optimum is None else optimum
+        assert value is not None
+        return self.episodes * value - self.total_reward
 
 
 def play(
@@ -121,169 +287,78 @@ def play(
     interval_points: int = 0,
     grid: IntArray | None = None,
 ) -> AdversarialRun:
-    """Play `episodes` episodes and count everything exactly.
+    """Play a learner's record with a configuration of its own; `tr.run` takes names instead."""
+    from tightrope.simulation.runner import Session, advance
 
-    Parameters
-    ----------
-    interval_points : int
-        Grid of interval end points at which cumulative losses are kept; `episodes` keeps all.
-    """
-    if episodes < 1:
-        raise ConfigError(f"episodes must be >= 1, got {episodes}")
+    optimum = hindsight_solution(problem, episodes, seed)
+    assert optimum.value is not None
+    if "privileged" in learner.traits:
+        config = dataclasses.replace(config, policy=optimum.policy)
     spec = problem.spec()
-    state = learner.init(spec, config)
-    model = problem.loop_free.model
-    csr = (model.indptr, model.indices, model.data)
-    shape = (model.num_states, model.num_actions)
-    m, num_layers = problem.num_constraints, problem.loop_free.num_layers
-    grid = recording_grid(episodes) if grid is None else grid
-    recorder = _Recorder(grid, m)
-    probe = _Probe(shape, m, episodes, interval_points)
-    occupancy = np.empty(shape)
-    exact, sampled = np.empty((sequences.BLOCK, 1 + m)), np.empty((sequences.BLOCK, 1 + m))
-    previous = None
-    for first in range(1, episodes + 1, sequences.BLOCK):
-        count = min(sequences.BLOCK, episodes - first + 1)
-        tables = [
-            None if s.adaptive else sequences.block(s, first, count, seed)
-            for s in (problem.rewards, problem.constraints)
-        ]
-        uniforms = sequences.by_block(first, count, seed, (ENVIRONMENT,), (2 * num_layers,))
-        for j in range(count):
-            policy = learner.policy(state)
-            if policy is not previous:
-                table = probabilities(policy, shape[1])
-                layered_occupancy(*csr, table, occupancy)
-                previous = policy
-            r, g = (
-                sequences.respond(sequence, first + j, occupancy) if block is None else block[j]
-                for sequence, block in zip((problem.rewards, problem.constraints), tables)
-            )
-            states = np.empty(num_layers + 1, dtype=np.int32)
-            actions = np.empty(num_layers, dtype=np.int32)
-            layered_episode(*csr, table, uniforms[j], states, actions)
-            totals_of(r, g, occupancy, states, actions, exact[j], sampled[j])
-            probe.see(first + j, state, occupancy, r, g, exact[j])
-            experience = Experience(
-                first=first + j,
-                states=states[None],
-                actions=actions[None],
-                rewards=r[states[:-1], actions][None],
-                costs=g[:, states[:-1], actions].T[None],
-                reward_tables=r[None],
-                constraint_tables=g[None],
-            )
-            state, info = learner.update(state, experience)
-            if first + j == recorder.next_info:
-                recorder.inform(info)
-        recorder.block(first, exact[:count], sampled[:count])
-    probe.finish(state)
-    return AdversarialRun(
-        problem=problem,
-        learner=learner.name,
+    session = Session(
+        problem=problem.name,
+        name=learner.name,
+        learner=learner,
         config=config,
-        guarantee=learner.guarantee(config),
+        model=problem,
+        optimum=optimum,
         episodes=episodes,
         seed=seed,
-        curves=recorder.columns(),
-        average_rewards=probe.sum_rewards / episodes,
-        average_constraints=probe.sum_constraints / episodes,
-        largest_multipliers=probe.largest_multipliers,
-        occupancy_error=probe.occupancy_error,
-        interval_ends=probe.ends,
-        loss_sums=probe.loss_sums,
-        earned_sums=probe.earned_sums,
-        state=state,
-        notes=state.notes() if hasattr(state, "notes") else [],
+        world=AdversarialWorld(
+            problem, episodes=episodes, seed=seed, interval_points=interval_points
+        ),
+        state=learner.init(spec, config),
+        ledger=new_ledger(problem, optimum, episodes, grid),
     )
+    advance(session)
+    return summary(session)
 
 
-class _Recorder:
-    """Cumulative sums over all episodes, kept on the grid only."""
-
-    def __init__(self, grid: IntArray, num_constraints: int) -> None:
-        self.grid, self.m = grid, num_constraints
-        self.total = np.zeros(2 + 3 * num_constraints)
-        self.rows: list[FloatArray] = []
-        self.infos: list[dict[str, Any]] = []
-        self.next_info = int(grid[0])
-
-    def inform(self, info: dict[str, Any]) -> None:
-        self.infos.append(info)
-        done = len(self.infos)
-        self.next_info = int(self.grid[done]) if done < self.grid.size else 0
-
-    def block(self, first: int, exact: FloatArray, sampled: FloatArray) -> None:
-        g = exact[:, 1:]
-        sums = np.hstack([exact[:, :1], g, np.maximum(g, 0.0), sampled])
-        cumulative = self.total + np.cumsum(sums, axis=0)
-        self.total = cumulative[-1]
-        low, high = np.searchsorted(self.grid, (first, first + len(exact)))
-        places = self.grid[low:high] - first
-        self.rows.extend(np.hstack([exact[places], cumulative[places]]))
-
-    def columns(self) -> dict[str, FloatArray]:
-        m = self.m
-        names = ["reward", *(f"cost_{i}" for i in range(m)), "cumulative_reward"]
-        for kind in ("violation", "violation_plus"):
-            names += [f"{kind}_{i}" for i in range(m)]
-        names += ["sampled_reward", *(f"sampled_cost_{i}" for i in range(m))]
-        values = np.array(self.rows)
-        out = {"episode": self.grid.astype(np.float64)}
-        out.update({name: values[:, i].copy() for i, name in enumerate(names)})
-        for name in self.infos[0] if self.infos else ():
-            column = np.array([info[name] for info in self.infos])
-            if column.ndim == 1:
-                out[name] = column
-            else:
-                out.update({f"{name}_{i}": column[:, i] for i in range(column.shape[1])})
-        return out
+def new_ledger(
+    problem: AdversarialProblem, optimum: Solution, episodes: int, grid: IntArray | None = None
+) -> Ledger:
+    m = problem.num_constraints
+    rows = recording_grid(episodes) if grid is None else grid
+    assert optimum.value is not None
+    return Ledger(rows, optimum.value, np.zeros(m), np.ones(m), steps=problem.horizon)
 
 
-class _Probe:
-    """Sums that need the true occupancy beside the learner's state; the learner sees none of it."""
+def settled(session: Any) -> tuple[Solution, dict[str, FloatArray]]:
+    """The optimum and the columns of a finished session; regret of adaptive problems filled in."""
+    problem, world, columns = session.model, session.world, session.ledger.columns()
+    if not problem.adaptive:
+        return session.optimum, columns
+    optimum = hindsight_solution(problem, session.episodes, session.seed, world.averages())
+    columns["regret"] = columns["regret"] + optimum.require_solved().value * columns["episode"]
+    return optimum, columns
 
-    def __init__(
-        self, shape: tuple[int, int], num_constraints: int, episodes: int, points: int
-    ) -> None:
-        self.sum_rewards = np.zeros(shape)
-        self.sum_constraints = np.zeros((num_constraints, *shape))
-        self.largest_multipliers = 0.0
-        self.occupancy_error = 0.0
-        ends = np.unique(np.rint(np.linspace(0, episodes, min(points, episodes) + 1)))
-        self.ends = ends.astype(np.int64) if points else np.zeros(0, dtype=np.int64)
-        self.loss_sums = np.zeros((self.ends.size, *shape))
-        self.earned_sums = np.zeros(self.ends.size)
-        self.loss, self.earned, self.place = np.zeros(shape), 0.0, 1
 
-    def see(
-        self,
-        episode: int,
-        state: Any,
-        occupancy: FloatArray,
-        rewards: FloatArray,
-        constraints: FloatArray,
-        exact: FloatArray,
-    ) -> None:
-        self.sum_rewards += rewards
-        self.sum_constraints += constraints
-        multipliers = getattr(state, "multipliers", None)
-        if multipliers is not None:
-            self.largest_multipliers = max(self.largest_multipliers, float(multipliers.sum()))
-        q_hat = getattr(state, "q_hat", None)
-        self.occupancy_error += np.nan if q_hat is None else np.abs(occupancy - q_hat).sum()
-        if self.ends.size:
-            self.loss -= rewards
-            self.earned -= exact[0]
-            if multipliers is not None:
-                self.loss += np.tensordot(multipliers, constraints, axes=1)
-                self.earned += float(multipliers @ exact[1:])
-            if episode == self.ends[self.place]:
-                self.loss_sums[self.place] = self.loss
-                self.earned_sums[self.place] = self.earned
-                self.place += 1
-
-    def finish(self, state: Any) -> None:
-        multipliers = getattr(state, "multipliers", None)
-        if multipliers is not None:
-            self.largest_multipliers = max(self.largest_multipliers, float(multipliers.sum()))
+def summary(session: Any) -> AdversarialRun:
+    """Everything that the theorems speak of, from a finished session."""
+    world, carry = session.world, session.ledger.carry
+    m = session.model.num_constraints
+    optimum, columns = settled(session)
+    world._note_multipliers(getattr(session.state, "multipliers", None))
+    rewards, constraints = world.averages()
+    return AdversarialRun(
+        problem=session.model,
+        learner=session.learner.name,
+        config=session.config,
+        guarantee=session.learner.guarantee(session.config),
+        episodes=session.episodes,
+        seed=session.seed,
+        curves={**columns, **session.info_rows},
+        optimum=optimum,
+        total_reward=float(carry[-1 - m]),
+        violations=carry[1 : 1 + m].copy(),
+        positive_violations=carry[1 + m : 1 + 2 * m].copy(),
+        average_rewards=rewards,
+        average_constraints=constraints,
+        largest_multipliers=float(world.sums["largest_multipliers"][0]),
+        occupancy_error=float(world.sums["occupancy_error"][0]),
+        interval_ends=world.ends,
+        loss_sums=world.sums["loss_sums"],
+        earned_sums=world.sums["earned_sums"],
+        state=session.state,
+        notes=session.state.notes() if hasattr(session.state, "notes") else [],
+    )

@@ -22,6 +22,8 @@ from tightrope.metrics import Ledger, recording_grid
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import Policy, check_policy
 from tightrope.planning import Solution, plan
+from tightrope.problems.adversarial import AdversarialProblem
+from tightrope.simulation.adversarial import AdversarialWorld, hindsight_solution, settled
 from tightrope.simulation.episodes import EpisodeWorld
 from tightrope.simulation.streams import learner_seed, streams
 from tightrope.types import Episodic, Feedback, FloatArray
@@ -66,11 +68,11 @@ class Session:
     name: str
     learner: Learner
     config: Any
-    model: FiniteMDP
+    model: FiniteMDP | AdversarialProblem
     optimum: Solution
     episodes: int
     seed: int
-    world: EpisodeWorld
+    world: EpisodeWorld | AdversarialWorld
     state: Any
     ledger: Ledger
     updates: int = 0
@@ -80,7 +82,7 @@ class Session:
 
 
 def start(
-    model: FiniteMDP,
+    model: FiniteMDP | AdversarialProblem,
     learner: str,
     *,
     episodes: int,
@@ -94,13 +96,14 @@ def start(
     """Prepare a run; nothing is played yet. Arguments are those of `run`."""
     if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
         raise ConfigError(f"episodes must be a whole number >= 1, got {episodes!r}")
-    if not isinstance(model.criterion, Episodic):
+    adversarial = isinstance(model, AdversarialProblem)
+    if not adversarial and not isinstance(model.criterion, Episodic):
         raise ConfigError(f"expected an episodic problem, got criterion {model.criterion}")
     seeds = streams(seed)
-    spec = model.spec(feedback=feedback)
+    spec = model.spec(feedback="mean" if adversarial else feedback)
     chosen, config = make_config(learner, spec, episodes=episodes, delta=delta, **changes)
     if optimum is None:
-        optimum = plan(model)
+        optimum = hindsight_solution(model, episodes, seed) if adversarial else plan(model)
     optimum.require_solved()
     if "privileged" in chosen.traits:
         config = dataclasses.replace(config, policy=optimum.policy)
@@ -117,13 +120,15 @@ def start(
         optimum=optimum,
         episodes=int(episodes),
         seed=seed,
-        world=EpisodeWorld(model, seeds, feedback),
+        world=AdversarialWorld(model, episodes=int(episodes), seed=seed)
+        if adversarial
+        else EpisodeWorld(model, seeds, feedback),
         state=chosen.init(spec, config),
         ledger=Ledger(
             recording_grid(episodes),
             optimum.value,
-            model.capacities,
-            model.signs,
+            spec.capacities,
+            spec.signs,
             steps=model.horizon,
         ),
     )
@@ -132,6 +137,7 @@ def start(
 def advance(session: Session, until: int | None = None, progress: Progress | None = None) -> None:
     """Play up to episode `until` (default: the end), updating after each block of a policy."""
     learner, world, ledger = session.learner, session.world, session.ledger
+    watch = getattr(world, "watch", None)  # sums that need the truth beside the learner's state
     last = session.episodes if until is None else min(until, session.episodes)
     started = time.perf_counter()
     while ledger.count < last:
@@ -141,6 +147,8 @@ def advance(session: Session, until: int | None = None, progress: Progress | Non
             check_policy(policy, session.model.available, session.model.horizon)
         experience, sampled = world.play(policy, stop, last - ledger.count)
         exact = world.exact(policy, experience)
+        if watch is not None:
+            watch(session.state, experience, exact)
         session.state, info = learner.update(session.state, experience)
         session.updates += 1
         before = ledger.written
@@ -173,6 +181,9 @@ def finish(session: Session) -> Run:
     if session.ledger.count < session.episodes:
         raise ResultError(f"{session.episodes - session.ledger.count} episodes are left to play")
     bare, preset = split_name(session.name)
+    optimum, columns = session.optimum, session.ledger.columns()
+    if isinstance(session.world, AdversarialWorld):
+        optimum, columns = settled(session)
     return Run(
         problem=session.problem,
         learner=bare,
@@ -181,8 +192,8 @@ def finish(session: Session) -> Run:
         seed=session.seed,
         feedback=session.world.feedback,
         config=config_json(session.config),
-        optimum=session.optimum,
-        columns=session.ledger.columns(),
+        optimum=optimum,
+        columns=columns,
         diagnostics=session.info_rows,
         seconds=session.seconds,
         updates=session.updates,
@@ -190,7 +201,7 @@ def finish(session: Session) -> Run:
 
 
 def run(
-    problem: FiniteMDP | str,
+    problem: FiniteMDP | AdversarialProblem | str,
     learner: str,
     *,
     episodes: int,
@@ -277,6 +288,8 @@ def save(session: Session, path: str | Path) -> None:
     arrays.update({f"ledger/{name}": value for name, value in session.ledger.arrays().items()})
     written = session.ledger.written
     arrays.update({f"info/{name}": v[:written] for name, v in session.info_rows.items()})
+    if isinstance(session.world, AdversarialWorld):
+        arrays.update({f"world/{name}": v for name, v in session.world.arrays().items()})
     arrays["identity"] = np.array(json.dumps(_identity(session)))
     arrays["seconds"], arrays["updates"] = np.array(session.seconds), np.array(session.updates)
     buffer = io.BytesIO()
@@ -305,6 +318,8 @@ def resume(session: Session, path: str | Path) -> None:
     session.state = restore_state(session.learner, spec, session.config, group("state/"))
     session.ledger.restore(group("ledger/"))
     session.world.episode = session.ledger.count
+    if isinstance(session.world, AdversarialWorld):
+        session.world.restore(group("world/"))
     session.info_rows = {}
     for name, values in group("info/").items():
         _info_column(session, name)[: values.size] = values
