@@ -244,7 +244,7 @@ def test_unconstrained_learners_find_the_best_policy(module):
         T,
         0,
     ).value
-    reward = run.curves["cumulative_reward"]
+    reward = np.cumsum(run.curves["reward"])
     late = (reward[-1] - reward[-501]) / 500
     assert late > 0.98 * best
     uniform = reward[0]

@@ -17,4 +17,18 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         # What the paper's authors ran: a flat bonus, and 1 on pairs never visited.
         "paper-experiments": {"bonus": "flat", "bonus_scale": 1e-3, "unvisited_bonus": 1.0},
     },
+    "pdgd-ops": {
+        # C, 1/K and the radius by hand on random loop-free worlds (1, 5, 5, 5, 1) x 3 with m = 2,
+        # T = 1,000 to 16,000. A faster dual lowers the violation but lets it grow more steeply in
+        # T; a radius below 0.05 loses the true model.
+        "tuned": {"primal_scale": 0.004, "dual_scale": 5000.0, "radius_scale": 0.1},
+    },
+    "uc-o-gdps": {
+        # The steps of tuned pdgd-ops on the same worlds, in units of this learner's smaller C.
+        "tuned": {"primal_scale": 0.1, "radius_scale": 0.1},
+    },
+    "uc-o-reps": {
+        # By hand on the same worlds; the step is at its theorem's value.
+        "tuned": {"step_scale": 1.0, "radius_scale": 0.1},
+    },
 }

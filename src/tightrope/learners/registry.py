@@ -10,31 +10,33 @@ from typing import TYPE_CHECKING, Any
 from tightrope.errors import ConfigError, unknown_name
 from tightrope.learners.presets import PRESETS
 
-if TYPE_CHECKING:
+
+        "ConRL with the exact planner: optimism under constraints",
+        "plays the optimal policy of the true model (baseline)",
+        "tightrope.learners.baselines:ORACLE",
+        "tightrope.learners.baselines:UNIFORM", "plays every available action alike (baseline)"
+        "tightrope.learners.conrl:LEARNER",
+    """Where a learner is (``module:attribute``, imported when asked for) and what it is."""
+    "conrl": "tightrope.learners.conrl:LEARNER",
+    "conrl": Entry(
+    "oracle": "tightrope.learners.baselines:ORACLE",
+    "oracle": Entry(
+    "pdgd-ops": "tightrope.learners.pdgd_ops:LEARNER",
+    "uc-o-gdps": "tightrope.learners.uc_o_gdps:LEARNER",
+    "uc-o-reps": "tightrope.learners.uc_o_reps:LEARNER",
+    "uniform": "tightrope.learners.baselines:UNIFORM",
+    "uniform": Entry(
+    ),
     from tightrope.learners.protocol import Learner
     from tightrope.types import ProblemSpec
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Where a learner is (``module:attribute``, imported when asked for) and what it is."""
-
     home: str
     title: str
-
-
+# name -> "module:attribute"; a module is imported when its learner is asked for
+@dataclass(frozen=True)
+HOMES = {
 LEARNERS = {
-    "conrl": Entry(
-        "tightrope.learners.conrl:LEARNER",
-        "ConRL with the exact planner: optimism under constraints",
-    ),
-    "oracle": Entry(
-        "tightrope.learners.baselines:ORACLE",
-        "plays the optimal policy of the true model (baseline)",
-    ),
-    "uniform": Entry(
-        "tightrope.learners.baselines:UNIFORM", "plays every available action alike (baseline)"
-    ),
+class Entry:
+if TYPE_CHECKING:
 }
 
 

@@ -109,8 +109,9 @@ def four_combinations(
     """One world, rewards and constraints each stochastic or adversarial: four problems.
 
     Keys 'stochastic-stochastic', 'adversarial-stochastic' (rewards first), and so on. The
-    adversarial rewards are piecewise over `episodes` (0: those of the run), the adversarial constraints switch every
-    `period` episodes between a loose and a tight table; the margin is `rho` in all four.
+    adversarial rewards are piecewise over `episodes` (0: those of the run), the adversarial
+    constraints switch every `period` episodes between a loose and a tight table; the margin is
+    `rho` in all four.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0x4C0,)))
     transitions = random_transitions(rng, layers, num_actions, 0.5)
@@ -189,7 +190,9 @@ def impossibility(second_half: str = "trap", episodes: int = 0) -> AdversarialPr
     return _bold_or_safe("impossibility-" + second_half, 1, 0.0, (0.5, 1.0), (r2, g2), episodes)
 
 
-def ten_layers(second_half: str = "trap", episodes: int = 0, *, num_layers: int = 10) -> AdversarialProblem:
+def ten_layers(
+    second_half: str = "trap", episodes: int = 0, *, num_layers: int = 10
+) -> AdversarialProblem:
     """The example that shows that alpha = rho/(1 + rho) is wrong for L > 1.
 
     One state a layer. Safe: r = 0, g = -1/L, so rho = 1. Bold: r = 1, g = 1 in the first half;
@@ -322,3 +325,31 @@ def best_response_problem(
         constraints=sequences.best_response([g for _, g in pairs], channel="constraints"),
         facts={"rho": rho},
     )
+
+
+# ------------------------------------------------------------ by name, for the registry
+
+
+def stochastic_stochastic(**parameters: Any) -> AdversarialProblem:
+    """Stochastic rewards and constraints on a random world; see `four_combinations`."""
+    return four_combinations(**parameters)["stochastic-stochastic"]
+
+
+def stochastic_adversarial(**parameters: Any) -> AdversarialProblem:
+    """Stochastic rewards, adversarial constraints on a random world."""
+    return four_combinations(**parameters)["stochastic-adversarial"]
+
+
+def adversarial_stochastic(**parameters: Any) -> AdversarialProblem:
+    """Adversarial rewards, stochastic constraints on a random world."""
+    return four_combinations(**parameters)["adversarial-stochastic"]
+
+
+def adversarial_adversarial(**parameters: Any) -> AdversarialProblem:
+    """Adversarial rewards and constraints on a random world."""
+    return four_combinations(**parameters)["adversarial-adversarial"]
+
+
+def switching(*, period: int = 10, **parameters: Any) -> AdversarialProblem:
+    """`switching_problem` on a `random_layered` world."""
+    return switching_problem(random_layered(**parameters), period=period)

@@ -22,6 +22,8 @@ class Problem:
     learners: tuple[str, ...] = ("conrl", "uniform", "oracle")
 
 
+LOOP_FREE_LEARNERS = ("pdgd-ops", "uc-o-reps", "uniform", "oracle")
+
 PROBLEMS: dict[str, Problem] = {
     "mars-rover": Problem(
         home="tightrope.problems.gridworlds:mars_rover",
@@ -35,6 +37,40 @@ PROBLEMS: dict[str, Problem] = {
     "random-cmdp": Problem(
         home="tightrope.problems.random:random_cmdp",
         title="random sparse constrained model with binding capacities",
+    ),
+    **{
+        f"loop-free-{rewards}-{constraints}": Problem(
+            home=f"tightrope.problems.loop_free:{rewards}_{constraints}",
+            title=f"random loop-free world, {rewards} rewards, {constraints} constraints [BOBW]",
+            episodes=4000,
+            learners=LOOP_FREE_LEARNERS,
+        )
+        for rewards in ("stochastic", "adversarial")
+        for constraints in ("stochastic", "adversarial")
+    },
+    "switching": Problem(
+        home="tightrope.problems.loop_free:switching",
+        title="constraints that switch between a loose and a tight table [BOBW]",
+        episodes=4000,
+        learners=LOOP_FREE_LEARNERS,
+    ),
+    "ten-layers": Problem(
+        home="tightrope.problems.loop_free:ten_layers",
+        title="why alpha = rho/(1+rho) is wrong for L > 1 [BOBW, Theorem 7]",
+        episodes=4000,
+        learners=LOOP_FREE_LEARNERS,
+    ),
+    "impossibility": Problem(
+        home="tightrope.problems.loop_free:impossibility",
+        title="no learner has sublinear regret and violation [Mannor et al. 2009]",
+        episodes=4000,
+        learners=LOOP_FREE_LEARNERS,
+    ),
+    "auction-pacing": Problem(
+        home="tightrope.problems.loop_free:auction_pacing",
+        title="budget pacing in repeated second-price auctions, spend as G",
+        episodes=4000,
+        learners=LOOP_FREE_LEARNERS,
     ),
 }
 

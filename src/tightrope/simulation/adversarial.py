@@ -23,7 +23,7 @@ from tightrope.planning.solution import Solution
 from tightrope.problems import sequences
 from tightrope.problems.adversarial import AdversarialProblem, hindsight_plan
 from tightrope.simulation.streams import block_generator, streams
-from tightrope.types import FloatArray, IntArray
+from tightrope.types import Feedback, FloatArray, IntArray
 
 
 class AdversarialWorld:
@@ -36,7 +36,7 @@ class AdversarialWorld:
         weak no-interval regret; `episodes` keeps all.
     """
 
-    feedback = "mean"
+    feedback: Feedback = "mean"
 
     def __init__(
         self, problem: AdversarialProblem, *, episodes: int, seed: int, interval_points: int = 0
@@ -122,7 +122,7 @@ class AdversarialWorld:
             states=states,
             actions=actions,
             rewards=r[rows, states[:, :-1], actions],
-            costs=np.moveaxis(g[rows, :, states[:, :-1], actions], -1, -1),
+            costs=g[rows, :, states[:, :-1], actions],
             reward_tables=r,
             constraint_tables=g,
         )
@@ -131,9 +131,7 @@ class AdversarialWorld:
 
     def _responses(self, sequence: sequences.TableSequence, n: int) -> FloatArray:
         first = self.episode + 1
-        return np.stack(
-            [sequences.respond(sequence, first + j, self._occupancy) for j in range(n)]
-        )
+        return np.stack([sequences.respond(sequence, first + j, self._occupancy) for j in range(n)])
 
     def exact(self, policy: Policy, experience: Experience) -> FloatArray:
         """(n, 1 + m) exact r_t q_t and G_t q_t of the episodes just played."""

@@ -96,15 +96,19 @@ def start(
     """Prepare a run; nothing is played yet. Arguments are those of `run`."""
     if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
         raise ConfigError(f"episodes must be a whole number >= 1, got {episodes!r}")
-    adversarial = isinstance(model, AdversarialProblem)
-    if not adversarial and not isinstance(model.criterion, Episodic):
-        raise ConfigError(f"expected an episodic problem, got criterion {model.criterion}")
     seeds = streams(seed)
-    spec = model.spec(feedback="mean" if adversarial else feedback)
-    chosen, config = make_config(learner, spec, episodes=episodes, delta=delta, **changes)
-    if optimum is None:
-        optimum = hindsight_solution(model, episodes, seed) if adversarial else plan(model)
+    world: EpisodeWorld | AdversarialWorld
+    if isinstance(model, AdversarialProblem):
+        world = AdversarialWorld(model, episodes=int(episodes), seed=seed)
+        optimum = hindsight_solution(model, episodes, seed) if optimum is None else optimum
+    elif isinstance(model.criterion, Episodic):
+        world = EpisodeWorld(model, seeds, feedback)
+        optimum = plan(model) if optimum is None else optimum
+    else:
+        raise ConfigError(f"expected an episodic problem, got criterion {model.criterion}")
     optimum.require_solved()
+    spec = model.spec(feedback=world.feedback)
+    chosen, config = make_config(learner, spec, episodes=episodes, delta=delta, **changes)
     if "privileged" in chosen.traits:
         config = dataclasses.replace(config, policy=optimum.policy)
     if any(item.name == "seed" for item in dataclasses.fields(config)):
@@ -120,9 +124,7 @@ def start(
         optimum=optimum,
         episodes=int(episodes),
         seed=seed,
-        world=AdversarialWorld(model, episodes=int(episodes), seed=seed)
-        if adversarial
-        else EpisodeWorld(model, seeds, feedback),
+        world=world,
         state=chosen.init(spec, config),
         ledger=Ledger(
             recording_grid(episodes),
