@@ -10,33 +10,43 @@ from typing import TYPE_CHECKING, Any
 from tightrope.errors import ConfigError, unknown_name
 from tightrope.learners.presets import PRESETS
 
-
-        "ConRL with the exact planner: optimism under constraints",
-        "plays the optimal policy of the true model (baseline)",
-        "tightrope.learners.baselines:ORACLE",
-        "tightrope.learners.baselines:UNIFORM", "plays every available action alike (baseline)"
-        "tightrope.learners.conrl:LEARNER",
-    """Where a learner is (``module:attribute``, imported when asked for) and what it is."""
-    "conrl": "tightrope.learners.conrl:LEARNER",
-    "conrl": Entry(
-    "oracle": "tightrope.learners.baselines:ORACLE",
-    "oracle": Entry(
-    "pdgd-ops": "tightrope.learners.pdgd_ops:LEARNER",
-    "uc-o-gdps": "tightrope.learners.uc_o_gdps:LEARNER",
-    "uc-o-reps": "tightrope.learners.uc_o_reps:LEARNER",
-    "uniform": "tightrope.learners.baselines:UNIFORM",
-    "uniform": Entry(
-    ),
+if TYPE_CHECKING:
     from tightrope.learners.protocol import Learner
     from tightrope.types import ProblemSpec
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a learner is (``module:attribute``, imported when asked for) and what it is."""
+
     home: str
     title: str
-# name -> "module:attribute"; a module is imported when its learner is asked for
-@dataclass(frozen=True)
-HOMES = {
+
+
 LEARNERS = {
-class Entry:
-if TYPE_CHECKING:
+    "conrl": Entry(
+        "tightrope.learners.conrl:LEARNER",
+        "ConRL with the exact planner: optimism under constraints",
+    ),
+    "oracle": Entry(
+        "tightrope.learners.baselines:ORACLE",
+        "plays the optimal policy of the true model (baseline)",
+    ),
+    "pdgd-ops": Entry(
+        "tightrope.learners.pdgd_ops:LEARNER",
+        "primal-dual gradient descent, stochastic or adversarial constraints (full information)",
+    ),
+    "uc-o-gdps": Entry(
+        "tightrope.learners.uc_o_gdps:LEARNER",
+        "projected gradient descent over an L1 confidence set (full information)",
+    ),
+    "uc-o-reps": Entry(
+        "tightrope.learners.uc_o_reps:LEARNER",
+        "mirror descent with the KL over an L1 confidence set (full information)",
+    ),
+    "uniform": Entry(
+        "tightrope.learners.baselines:UNIFORM", "plays every available action alike (baseline)"
+    ),
 }
 
 
