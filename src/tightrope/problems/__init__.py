@@ -6,6 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tightrope.problems.average import access_control as access_control
+    from tightrope.problems.average import admission_control as admission_control
+    from tightrope.problems.average import ergodic_mdp as ergodic_mdp
+    from tightrope.problems.average import riverswim as riverswim
     from tightrope.problems.gridworlds import box as box
     from tightrope.problems.gridworlds import mars_rover as mars_rover
     from tightrope.problems.gridworlds import random_map as random_map
@@ -19,14 +23,18 @@ if TYPE_CHECKING:
 
 # Where each function lives; modules are imported on first use.
 _HOMES = {
+    "access_control": "average",
+    "admission_control": "average",
     "box": "gridworlds",
     "budget_pacing": "operations",
+    "ergodic_mdp": "average",
     "inventory": "operations",
     "machine_replacement": "operations",
     "mars_rover": "gridworlds",
     "media_buffer": "operations",
     "random_cmdp": "random",
     "random_map": "gridworlds",
+    "riverswim": "average",
     "service_queue": "operations",
     "with_null_action": "null",
 }

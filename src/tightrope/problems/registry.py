@@ -72,6 +72,26 @@ PROBLEMS: dict[str, Problem] = {
         episodes=4000,
         learners=LOOP_FREE_LEARNERS,
     ),
+    "riverswim": Problem(
+        home="tightrope.problems.average:riverswim",
+        title="swim against the current, average reward [Osband 2013 and other sources]",
+        learners=("ucrl2", "psrl", "uniform", "oracle"),
+    ),
+    "ergodic": Problem(
+        home="tightrope.problems.average:ergodic_mdp",
+        title="random ergodic model with known mixing time, average reward",
+        learners=("mdp-exp2", "uniform", "oracle"),
+    ),
+    "access-control": Problem(
+        home="tightrope.problems.average:access_control",
+        title="access to a multi-server queue, average reward [Sutton and Barto, Example 10.2]",
+        learners=("ucrl2", "psrl", "uniform", "oracle"),
+    ),
+    "admission-control": Problem(
+        home="tightrope.problems.average:admission_control",
+        title="admission to an M/M/1/N queue, average reward",
+        learners=("ucrl2", "psrl", "uniform", "oracle"),
+    ),
 }
 
 
