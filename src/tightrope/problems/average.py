@@ -11,7 +11,7 @@ import numpy as np
 
 from tightrope.errors import ConfigError, unknown_name
 from tightrope.model.mdp import FiniteMDP
-from tightrope.types import Average, Criterion, FloatArray
+from tightrope.types import Average, Criterion
 
 
 class River(NamedTuple):
@@ -223,6 +223,6 @@ def threshold_gain(
 
     The queue is a truncated geometric law with ratio ``arrival / service``.
     """
-    law: FloatArray = (arrival / service) ** np.arange(threshold + 1)
+    law = (arrival / service) ** np.arange(threshold + 1, dtype=np.float64)
     law = law / law.sum()
     return float(arrival * entry * law[:-1].sum() - holding * (law @ np.arange(threshold + 1)))
