@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tightrope.errors import ConfigError
 from tightrope.experiment import model_of
+from tightrope.model.linear import finite_model
 from tightrope.planning import Solution, plan
 from tightrope.results import Job, part_path, write_part
 from tightrope.simulation import runner
@@ -79,7 +80,7 @@ def _optima(jobs: list[Job]) -> dict[tuple[str, str], Solution]:
     out: dict[tuple[str, str], Solution] = {}
     for job in jobs:
         if _key(job) not in out:
-            out[_key(job)] = plan(model_of(job.arm.problem, job.arm.parameters))
+            out[_key(job)] = plan(finite_model(model_of(job.arm.problem, job.arm.parameters)))
     return out
 
 

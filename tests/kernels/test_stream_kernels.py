@@ -47,7 +47,7 @@ def test_roll_stream_equals_its_twin(kind, rule, bernoulli):
     rng = np.random.default_rng(3)
     table, parts = policies(rng)[kind], world(rng)
     features = rng.dirichlet(np.ones(D), size=(S, A))
-    uniforms = rng.random((400, 3))
+    uniforms = rng.random((400, 5))
     outputs = []
     for roll in (stream.roll_stream, stream_np.roll_stream):
         visits = np.full((S, A), 4) if rule == "visits" else np.zeros((0, 0), dtype=np.int64)

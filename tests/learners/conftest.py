@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tightrope.model.mdp import FiniteMDP
-from tightrope.simulation.stream import StreamWorld, stream_tables
+from tightrope.simulation.stream import StreamWorld
+from tightrope.simulation.streams import streams
 from tightrope.types import Average
 
 
@@ -44,10 +45,10 @@ def play(model, learner, config, steps, *, seed=0, spec=None):
     """Mean rewards of every step (steps,), all infos, and the last state."""
     spec = model.spec() if spec is None else spec
     learner.check(spec, config)
-    world = StreamWorld(stream_tables(model), np.random.SeedSequence(seed), spec.features)
+    world = StreamWorld(model, streams(seed), spec)
     state, infos, means = learner.init(spec, config), [], []
     while world.step < steps:
-        seen = world.play(learner.policy(state), learner.horizon(state), steps - world.step)
+        seen, _ = world.play(learner.policy(state), learner.horizon(state), steps - world.step)
         means.append(model.rewards[seen.states[:-1], seen.actions])
         state, info = learner.update(state, seen)
         infos.append(info)

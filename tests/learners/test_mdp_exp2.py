@@ -149,7 +149,12 @@ def test_lemma_21_exact_natural_gradient_is_exponential_weights(ergodic):
 def test_comparators_learn(ergodic, stream):
     best, _ = stream.optimal_gain(ergodic.model)
     for learner, config in (
-        (npg, npg.Config(steps=100_000, length=4, batch=256, step_size=1.0)),
+        (
+            npg,
+            npg.Config(
+                steps=100_000, length=4, batch=256, step_size=1.0, sgd_step=0.125, sgd_radius=1e3
+            ),
+        ),
         (politex, politex.Config(steps=100_000, phase=1000, step_size=1.0)),
         (politex, politex.Config(steps=100_000, phase=500, step_size=3.0, adaptive=True)),
     ):

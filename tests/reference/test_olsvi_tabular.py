@@ -7,7 +7,8 @@ import pytest
 
 from tightrope.learners import olsvi_fh
 from tightrope.model.mdp import FiniteMDP
-from tightrope.simulation.stream import StreamWorld, stream_tables
+from tightrope.simulation.stream import StreamWorld
+from tightrope.simulation.streams import streams
 from tightrope.types import Average
 
 
@@ -42,11 +43,11 @@ def test_one_hot_features_reproduce_the_table(seed):
     )
     spec = model.spec(knowledge={"span": 2.0})
     config = dataclasses.replace(olsvi_fh.theory(spec, 4000), bonus_scale=1e-4, horizon_scale=4.0)
-    world = StreamWorld(stream_tables(model), np.random.SeedSequence(seed))
+    world = StreamWorld(model, streams(seed), spec)
     state = olsvi_fh.init(spec, config)
     history = [np.array([], int), np.array([], int), np.array([])]
     for _ in range(60):
-        seen = world.play(olsvi_fh.policy(state), olsvi_fh.horizon(state), 10_000)
+        seen, _ = world.play(olsvi_fh.policy(state), olsvi_fh.horizon(state), 10_000)
         history[0] = np.concatenate([history[0][:-1], seen.states])
         history[1] = np.concatenate([history[1], seen.actions])
         history[2] = np.concatenate([history[2], seen.rewards])

@@ -8,6 +8,7 @@ from tightrope.learners.protocol import Stop
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, StochasticPolicy, mixture
 from tightrope.simulation import stream
+from tightrope.simulation.streams import streams
 from tightrope.types import Average
 
 
@@ -32,12 +33,12 @@ def table():
 
 
 def world(model, seed=1, feedback="sampled"):
-    return stream.StreamWorld(stream.stream_tables(model, feedback), np.random.SeedSequence(seed))
+    return stream.StreamWorld(model, streams(seed), model.spec(feedback=feedback), feedback)
 
 
 def test_law_of_the_stream(model, table):
     n = 200_000
-    seen = world(model).play(StochasticPolicy(table), Stop("steps", n), n)
+    seen, _ = world(model).play(StochasticPolicy(table), Stop("steps", n), n)
     assert len(seen.states) == n + 1
     visits = np.zeros((4, 3, 4))
     np.add.at(visits, (seen.states[:-1], seen.actions, seen.states[1:]), 1.0)
@@ -64,14 +65,14 @@ def test_initial_law(model):
 def test_cutting_and_resuming_changes_nothing(model, table, monkeypatch):
     monkeypatch.setattr(stream, "BLOCK", 64)
     policy = StochasticPolicy(np.stack([table, table[[0, 1, 3, 2]]]))
-    whole = world(model).play(policy, Stop("steps", 500), 500)
+    whole, _ = world(model).play(policy, Stop("steps", 500), 500)
     again, parts = world(model), []
     for n in (2, 62, 64, 100, 272):
-        part = again.play(policy, Stop("steps", n), 10_000)
+        part, _ = again.play(policy, Stop("steps", n), 10_000)
         assert part.first == 1 + sum(len(p.actions) for p in parts)
         parts.append(part)
         resumed = world(model)
-        resumed.step, resumed.state = again.step, again.state
+        resumed.restore(again.arrays())
         again = resumed
     np.testing.assert_array_equal(whole.actions, np.concatenate([p.actions for p in parts]))
     np.testing.assert_array_equal(whole.states[1:], np.concatenate([p.states[1:] for p in parts]))
@@ -79,24 +80,27 @@ def test_cutting_and_resuming_changes_nothing(model, table, monkeypatch):
 
 def test_feedback(model, table):
     n = 50_000
-    seen = world(model, feedback="mean").play(StochasticPolicy(table), Stop("steps", n), n)
+    seen, _ = world(model, feedback="mean").play(StochasticPolicy(table), Stop("steps", n), n)
     means = model.rewards[seen.states[:-1], seen.actions]
     np.testing.assert_allclose(seen.rewards, means)
-    coins = world(model, feedback="bernoulli").play(StochasticPolicy(table), Stop("steps", n), n)
-    np.testing.assert_array_equal(coins.states, seen.states)
+    coins, _ = world(model, feedback="bernoulli").play(StochasticPolicy(table), Stop("steps", n), n)
     assert set(np.unique(coins.rewards)) == {0.0, 1.0}
     assert abs(coins.rewards.mean() - means.mean()) < 5 / np.sqrt(n)
+    assert set(np.unique(coins.costs)) == {0.0, 1.0}
+    assert abs(coins.costs.mean() - seen.costs.mean()) < 5 / np.sqrt(n)
 
 
 def test_visit_doubling(model, table):
     counts = np.full((4, 3), 7.0)
-    seen = world(model).play(StochasticPolicy(table), Stop("visit-doubling", 10**6, counts), 10**6)
+    seen, _ = world(model).play(
+        StochasticPolicy(table), Stop("visit-doubling", 10**6, counts), 10**6
+    )
     visits = np.zeros((4, 3))
     np.add.at(visits, (seen.states[:-1], seen.actions), 1)
     assert visits.max() == 7
     assert visits[seen.states[-2], seen.actions[-1]] == 7
     assert (visits == 7).sum() == 1
-    limited = world(model).play(
+    limited, _ = world(model).play(
         StochasticPolicy(table), Stop("visit-doubling", 5, 100 * counts), 10**6
     )
     assert len(limited.actions) == 5
@@ -113,8 +117,16 @@ def test_what_it_refuses(model, table):
         world(model).play(both, steps, 5)
     with pytest.raises(ConfigError, match="cannot stop after 'episodes'"):
         world(model).play(StochasticPolicy(table), Stop("episodes", 1), 5)
-    with pytest.raises(ConfigError, match="needs features"):
-        world(model).play(StochasticPolicy(table), Stop("determinant-doubling", 1), 5)
     big = model.replace(rewards=2.0 * model.rewards)
     with pytest.raises(ConfigError, match="bernoulli"):
-        stream.stream_tables(big, "bernoulli")
+        world(big, feedback="bernoulli")
+
+
+def test_exact_and_sampled_rows(model, table):
+    there = world(model)
+    policy = StochasticPolicy(table)
+    seen, sampled = there.play(policy, Stop("steps", 1000), 1000)
+    exact = there.exact(policy, seen)
+    np.testing.assert_array_equal(sampled[:, 0], seen.rewards)
+    np.testing.assert_array_equal(exact[:, 0], model.rewards[seen.states[:-1], seen.actions])
+    np.testing.assert_array_equal(exact[:, 1], model.costs[0][seen.states[:-1], seen.actions])

@@ -35,10 +35,11 @@ def roll_stream(
     """Play at most ``len(uniforms)`` steps; return how many, and whether the rule stopped them.
 
     actions (P, S): what a policy of period P does, or (0, 0) and cumulative_policy (P, S, A) holds
-    cumulative probabilities (1 from the last possible action on). uniforms (n, 3): action, next
-    state, reward. visits_left (S, A) counts down and stops at 0, or has size 0. inverse (d, d) and
-    ratio (1,) follow the Gram matrix of features (S, A, d) and stop when its determinant has
-    doubled, or have size 0. The arrays of both rules are updated, so a later call goes on.
+    cumulative probabilities (1 from the last possible action on). uniforms (n, 2): action, next
+    state; (n, 3 + m) with Bernoulli rewards and costs. visits_left (S, A) counts down and stops at
+    0, or has size 0. inverse (d, d) and ratio (1,) follow the Gram matrix of features (S, A, d)
+    and stop when its determinant has doubled, or have size 0. The arrays of both rules are
+    updated, so a later call goes on.
     """
     number = uniforms.shape[0]
     num_costs = consumes.shape[0]
@@ -74,7 +75,10 @@ def roll_stream(
         actions_out[t] = action
         rewards_out[t] = reward
         for i in range(num_costs):
-            costs_out[t, i] = consumes[i, low]
+            cost = consumes[i, low]
+            if bernoulli:
+                cost = 1.0 if uniforms[t, 3 + i] < cost else 0.0
+            costs_out[t, i] = cost
         stopped = False
         if count_visits:
             visits_left[state, action] -= 1

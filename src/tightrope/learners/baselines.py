@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tightrope.errors import ConfigError
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import Policy, uniform_policy
-from tightrope.types import ProblemSpec
+from tightrope.types import Episodic, ProblemSpec
 
 BLOCK = 1024  # episodes (or steps) played between two updates that learn nothing
 
@@ -60,7 +60,7 @@ def policy(state: State) -> Policy:
 
 def horizon(state: State) -> Stop:
     """Long blocks, since nothing changes."""
-    return Stop("episodes", BLOCK)
+    return Stop("episodes" if isinstance(state.spec.criterion, Episodic) else "steps", BLOCK)
 
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
@@ -82,7 +82,7 @@ ORACLE = Learner(
     update=update,
     guarantee=no_guarantee,
     check=check,
-    traits=frozenset({"episodic", "constraints", "privileged"}),
+    traits=frozenset({"episodic", "stream", "constraints", "privileged"}),
 )
 UNIFORM = Learner(
     name="uniform",
@@ -94,5 +94,5 @@ UNIFORM = Learner(
     update=update,
     guarantee=no_guarantee,
     check=check,
-    traits=frozenset({"episodic", "constraints"}),
+    traits=frozenset({"episodic", "stream", "constraints"}),
 )

@@ -191,6 +191,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained"}),
+    traits=frozenset({"stream", "unconstrained", "unichain"}),
     reference="[LIN, Algorithm 3]",
 )

@@ -30,49 +30,70 @@ from tightrope.types import FloatArray, ProblemSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings.
+    """Settings; None is the formula of `constants`.
 
     Attributes
     ----------
     steps : int
         T, for which the constants are set.
-    length : int
+    mixing_time : float or None
+        None takes what the problem declares; needed only where a formula is used.
+    length : int or None
         N, steps of a trajectory.
-    batch : int
+    batch : int or None
         B, steps of an iteration; B / 2N trajectories.
-    step_size : float
+    step_size : float or None
         eta, of the policy.
-    sgd_step : float
+    sgd_step : float or None
         Of the fit; times the largest squared gradient it must stay below 1.
-    sgd_radius : float
+    sgd_radius : float or None
         Bound of ``|w|``.
     """
 
     steps: int
+    mixing_time: float | None = None
+    length: int | None = None
+    batch: int | None = None
+    step_size: float | None = None
+    sgd_step: float | None = None
+    sgd_radius: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """The numbers that are used."""
+
     length: int
     batch: int
     step_size: float
-    sgd_step: float = 0.125
-    sgd_radius: float = 1e3
+    sgd_step: float
+    sgd_radius: float
 
 
 def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
+    """The formulas of `constants`."""
+    return Config(steps=steps)
+
+
+def constants(spec: ProblemSpec, config: Config, dimension: int) -> Constants:
     """[LIN, Appendix E]: O(1/eps^2) iterations of O(1/eps^2) trajectories, N = 8 t_mix log T.
 
     Constants that the text does not give are 1, so no guarantee is claimed; radius and step by
     Lemma 6 (``|q| <= 6 t_mix``) and Agarwal et al. (step 1 / (4 G^2) with G^2 <= 8).
     """
-    time = declared(spec, "mixing_time", None, "npg")
-    length = math.ceil(8.0 * time * math.log(steps))
-    count = max(1, math.isqrt(steps // (2 * length)))
-    dimension = features_of(spec).shape[2]
-    radius = 6.0 * time * math.sqrt(dimension)
-    return Config(
-        steps=steps,
+    given = (config.length, config.batch, config.step_size, config.sgd_radius)
+    time = 1.0
+    if any(value is None for value in given):
+        time = declared(spec, "mixing_time", config.mixing_time, "npg")
+    length = config.length or math.ceil(8.0 * time * math.log(config.steps))
+    count = max(1, math.isqrt(config.steps // (2 * length)))
+    radius = config.sgd_radius or 6.0 * time * math.sqrt(dimension)
+    step = math.sqrt(2.0 * math.log(max(2, spec.num_actions)) / count) / radius
+    return Constants(
         length=length,
-        batch=2 * length * count,
-        step_size=math.sqrt(2.0 * math.log(max(2, spec.num_actions)) / count) / radius,
-        sgd_step=1.0 / 32.0,
+        batch=config.batch or 2 * length * count,
+        step_size=config.step_size or step,
+        sgd_step=config.sgd_step or 1.0 / 32.0,
         sgd_radius=radius,
     )
 
@@ -81,14 +102,12 @@ def check(spec: ProblemSpec, config: Config) -> None:
     """Rewards in [-1, 1], at least one whole iteration."""
     check_stream(spec, "npg")
     check_unit_rewards(spec, "npg")
-    features_of(spec)
-    if config.length < 1 or config.batch < 2 * config.length:
+    parts = constants(spec, config, features_of(spec).shape[2])
+    if parts.length < 1 or parts.batch < 2 * parts.length:
+        raise ConfigError(f"npg needs batch >= 2 length >= 2, got {parts.batch} and {parts.length}")
+    if parts.batch > config.steps:
         raise ConfigError(
-            f"npg needs batch >= 2 length >= 2, got {config.batch} and {config.length}"
-        )
-    if config.batch > config.steps:
-        raise ConfigError(
-            f"steps = {config.steps} is less than one iteration of {config.batch} steps; "
+            f"steps = {config.steps} is less than one iteration of {parts.batch} steps; "
             "run longer or lower batch"
         )
 
@@ -121,9 +140,13 @@ def policy(state: State) -> StochasticPolicy:
     return StochasticPolicy(softmax(state.features @ state.theta, state.spec.available))
 
 
+def _constants(state: State) -> Constants:
+    return constants(state.spec, state.config, state.features.shape[2])
+
+
 def horizon(state: State) -> Stop:
     """One iteration of B steps."""
-    return Stop("steps", state.config.batch)
+    return Stop("steps", _constants(state).batch)
 
 
 def log_gradients(features: FloatArray, table: FloatArray) -> FloatArray:
@@ -148,7 +171,7 @@ def natural_direction(
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Fit the direction by one pass of averaged SGD, then move theta along it."""
-    config = state.config
+    config = _constants(state)
     if len(experience.actions) < config.batch:  # T cut the iteration short
         return state, {}
     states, actions, totals = trajectories(experience, config.length)
@@ -176,6 +199,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained"}),
+    traits=frozenset({"stream", "unconstrained", "unichain"}),
     reference="[LIN, Appendix E]; Agarwal et al. 2021",
 )

@@ -210,6 +210,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained"}),
+    traits=frozenset({"stream", "unconstrained", "weakly-communicating"}),
     reference="[LIN, Algorithm 2]",
 )

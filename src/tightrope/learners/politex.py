@@ -28,15 +28,17 @@ from tightrope.types import FloatArray, ProblemSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings.
+    """Settings; None is the formula of `constants`.
 
     Attributes
     ----------
     steps : int
         T, for which the constants are set.
-    phase : int
+    mixing_time : float or None
+        None takes what the problem declares; needed only where a formula is used.
+    phase : int or None
         Steps of a phase.
-    step_size : float
+    step_size : float or None
         eta; with `adaptive` it multiplies 1 / sqrt(sum of squared spans of the estimates).
     ridge : float
         Added to the LSTD matrix, times the number of steps of the phase.
@@ -44,35 +46,41 @@ class Config:
     """
 
     steps: int
-    phase: int
-    step_size: float
+    mixing_time: float | None = None
+    phase: int | None = None
+    step_size: float | None = None
     ridge: float = 1e-3
     adaptive: bool = False
 
 
 def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
+    """The formulas of `constants`."""
+    return Config(steps=steps)
+
+
+def constants(spec: ProblemSpec, config: Config) -> tuple[int, float]:
     """T^(1/4) phases of T^(3/4) steps, eta = sqrt(8 ln A / phases) / Q_max, Q_max = 6 t_mix.
 
     Q_max is [LIN, Lemma 6]. The theorem's other constants are unknown: no guarantee is claimed.
     """
-    time = declared(spec, "mixing_time", None, "politex")
-    phases = max(1, round(steps**0.25))
-    return Config(
-        steps=steps,
-        phase=math.ceil(steps / phases),
-        step_size=math.sqrt(8.0 * math.log(max(2, spec.num_actions)) / phases) / (6.0 * time),
-    )
+    phases = max(1, round(config.steps**0.25))
+    step = config.step_size
+    if step is None:
+        bound = 6.0 * declared(spec, "mixing_time", config.mixing_time, "politex")
+        step = math.sqrt(8.0 * math.log(max(2, spec.num_actions)) / phases) / bound
+    return config.phase or math.ceil(config.steps / phases), step
 
 
 def check(spec: ProblemSpec, config: Config) -> None:
     """Average criterion, no costs, at least one whole phase."""
     check_stream(spec, "politex")
     features_of(spec)
-    if config.phase < 1 or config.ridge <= 0 or config.step_size <= 0:
+    phase, step = constants(spec, config)
+    if phase < 1 or config.ridge <= 0 or step <= 0:
         raise ConfigError(f"politex needs phase >= 1, ridge > 0 and step_size > 0, got {config}")
-    if config.phase > config.steps:
+    if phase > config.steps:
         raise ConfigError(
-            f"steps = {config.steps} is less than one phase of {config.phase} steps; "
+            f"steps = {config.steps} is less than one phase of {phase} steps; "
             "run longer or lower phase"
         )
 
@@ -104,7 +112,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
 
 def policy(state: State) -> StochasticPolicy:
     """pi(a|x) proportional to exp(eta sum_j q_j(x, a))."""
-    step = state.config.step_size
+    step = constants(state.spec, state.config)[1]
     if state.config.adaptive and state.squares > 0:
         step /= math.sqrt(state.squares)
     return StochasticPolicy(softmax(step * (state.features @ state.weights), state.spec.available))
@@ -112,13 +120,13 @@ def policy(state: State) -> StochasticPolicy:
 
 def horizon(state: State) -> Stop:
     """One phase."""
-    return Stop("steps", state.config.phase)
+    return Stop("steps", constants(state.spec, state.config)[0])
 
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Estimate q of the phase's policy and add it to the sum."""
     number = len(experience.actions)
-    if number < state.config.phase:  # T cut the phase short
+    if number < constants(state.spec, state.config)[0]:  # T cut the phase short
         return state, {}
     dimension = state.features.shape[2]
     gain = float(experience.rewards.mean())
@@ -158,6 +166,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained"}),
+    traits=frozenset({"stream", "unconstrained", "unichain"}),
     reference="Abbasi-Yadkori et al. 2019; Hao et al. 2020",
 )

@@ -173,6 +173,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained"}),
+    traits=frozenset({"stream", "unconstrained", "weakly-communicating"}),
     reference="Osband, Russo, Van Roy 2013; Ouyang et al. 2017",
 )

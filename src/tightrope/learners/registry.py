@@ -44,6 +44,34 @@ LEARNERS = {
         "tightrope.learners.uc_o_reps:LEARNER",
         "mirror descent with the KL over an L1 confidence set (full information)",
     ),
+    "fopo": Entry(
+        "tightrope.learners.fopo:LEARNER",
+        "FOPO: fixed-point optimisation with optimism",
+    ),
+    "mdp-exp2": Entry(
+        "tightrope.learners.mdp_exp2:LEARNER",
+        "MDP-EXP2: exponential weights with importance-weighted bias estimates",
+    ),
+    "npg": Entry(
+        "tightrope.learners.npg:LEARNER",
+        "NPG: natural policy gradient with a stochastic-gradient fit",
+    ),
+    "olsvi-fh": Entry(
+        "tightrope.learners.olsvi_fh:LEARNER",
+        "OLSVI.FH: optimistic least-squares value iteration, artificial horizon",
+    ),
+    "politex": Entry(
+        "tightrope.learners.politex:LEARNER",
+        "POLITEX: policy iteration with expert prediction",
+    ),
+    "psrl": Entry(
+        "tightrope.learners.psrl:LEARNER",
+        "PSRL: posterior sampling with dynamic epochs",
+    ),
+    "ucrl2": Entry(
+        "tightrope.learners.ucrl2:LEARNER",
+        "UCRL2: optimistic models, extended value iteration",
+    ),
     "uniform": Entry(
         "tightrope.learners.baselines:UNIFORM", "plays every available action alike (baseline)"
     ),

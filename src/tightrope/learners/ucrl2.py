@@ -185,6 +185,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained"}),
+    traits=frozenset({"stream", "unconstrained", "weakly-communicating"}),
     reference="Jaksch, Ortner, Auer 2010, Figure 1",
 )

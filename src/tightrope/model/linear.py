@@ -55,6 +55,11 @@ class LinearMDP:
         return float(np.abs(fitted - targets).max())
 
 
+def finite_model(problem: FiniteMDP | LinearMDP) -> FiniteMDP:
+    """The model itself, without features and declared knowledge."""
+    return problem.model if isinstance(problem, LinearMDP) else problem
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContinuousLinearMDP:
     """States in [0, 1], simplex features, next states from a mixture of mixtures of Betas.

@@ -172,11 +172,13 @@ class AdversarialWorld:
         return self.sums["rewards"] / self.episode, self.sums["constraints"] / self.episode
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a resumed run needs beside the episode number."""
-        return self.sums
+        """All that a resumed run needs."""
+        return {"episode": np.array(self.episode), **self.sums}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        self.sums = {name: np.array(value) for name, value in arrays.items()}
+        """Go on from what `arrays` returned."""
+        self.episode = int(arrays["episode"])
+        self.sums = {name: np.array(v) for name, v in arrays.items() if name != "episode"}
         self._block, self._policy = -1, None
 
 
@@ -299,6 +301,7 @@ def play(
         learner=learner,
         config=config,
         model=problem,
+        spec=spec,
         optimum=optimum,
         episodes=episodes,
         seed=seed,

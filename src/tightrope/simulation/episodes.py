@@ -92,6 +92,14 @@ class EpisodeWorld:
         self.episode += n
         return experience, sums
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that a resumed run needs."""
+        return {"episode": np.array(self.episode)}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Go on from what `arrays` returned."""
+        self.episode = int(arrays["episode"])
+
     def exact(self, policy: Policy, experience: Experience) -> FloatArray:
         """(1, 1 + m) exact expected reward and costs of every one of these episodes."""
         if self._exact[0] is not policy:

@@ -19,14 +19,16 @@ from tightrope.errors import ConfigError, ResultError
 from tightrope.learners.protocol import Info, Learner, restore_state, state_arrays
 from tightrope.learners.registry import make_config, split_name
 from tightrope.metrics import Ledger, recording_grid
+from tightrope.model.linear import LinearMDP
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import Policy, check_policy
 from tightrope.planning import Solution, plan
 from tightrope.problems.adversarial import AdversarialProblem
 from tightrope.simulation.adversarial import AdversarialWorld, hindsight_solution, settled
 from tightrope.simulation.episodes import EpisodeWorld
+from tightrope.simulation.stream import StreamWorld, check_structure, stream_spec
 from tightrope.simulation.streams import learner_seed, streams
-from tightrope.types import Episodic, Feedback, FloatArray
+from tightrope.types import Average, Episodic, Feedback, FloatArray, ProblemSpec
 
 Progress = Callable[[int], None]
 
@@ -69,10 +71,11 @@ class Session:
     learner: Learner
     config: Any
     model: FiniteMDP | AdversarialProblem
+    spec: ProblemSpec
     optimum: Solution
-    episodes: int
+    episodes: int  #: or steps of a single stream
     seed: int
-    world: EpisodeWorld | AdversarialWorld
+    world: EpisodeWorld | StreamWorld | AdversarialWorld
     state: Any
     ledger: Ledger
     updates: int = 0
@@ -82,7 +85,7 @@ class Session:
 
 
 def start(
-    model: FiniteMDP | AdversarialProblem,
+    model: FiniteMDP | LinearMDP | AdversarialProblem,
     learner: str,
     *,
     episodes: int,
@@ -93,22 +96,34 @@ def start(
     optimum: Solution | None = None,
     **changes: Any,
 ) -> Session:
-    """Prepare a run; nothing is played yet. Arguments are those of `run`."""
+    """Prepare a run; nothing is played yet. Arguments are those of `run`.
+
+    `episodes` is the length of the run: steps for a single stream.
+    """
+    declared = model
+    if isinstance(model, LinearMDP):
+        model = model.model
     if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
-        raise ConfigError(f"episodes must be a whole number >= 1, got {episodes!r}")
+        raise ConfigError(f"episodes or steps must be a whole number >= 1, got {episodes!r}")
+    total = int(episodes)
     seeds = streams(seed)
-    world: EpisodeWorld | AdversarialWorld
+    world: EpisodeWorld | StreamWorld | AdversarialWorld
     if isinstance(model, AdversarialProblem):
-        world = AdversarialWorld(model, episodes=int(episodes), seed=seed)
-        optimum = hindsight_solution(model, episodes, seed) if optimum is None else optimum
+        world = AdversarialWorld(model, episodes=total, seed=seed)
+        optimum = hindsight_solution(model, total, seed) if optimum is None else optimum
+        spec = model.spec(feedback=world.feedback)
     elif isinstance(model.criterion, Episodic):
         world = EpisodeWorld(model, seeds, feedback)
         optimum = plan(model) if optimum is None else optimum
+        spec = model.spec(feedback=feedback)
     else:
-        raise ConfigError(f"expected an episodic problem, got criterion {model.criterion}")
+        optimum = plan(model) if optimum is None else optimum
+        assert not isinstance(declared, AdversarialProblem)
+        spec = stream_spec(declared, feedback, optimum)
+        world = StreamWorld(model, seeds, spec, feedback)
     optimum.require_solved()
-    spec = model.spec(feedback=world.feedback)
-    chosen, config = make_config(learner, spec, episodes=episodes, delta=delta, **changes)
+    chosen, config = make_config(learner, spec, episodes=total, delta=delta, **changes)
+    _check_kind(chosen, model)
     if "privileged" in chosen.traits:
         config = dataclasses.replace(config, policy=optimum.policy)
     if any(item.name == "seed" for item in dataclasses.fields(config)):
@@ -121,33 +136,71 @@ def start(
         learner=chosen,
         config=config,
         model=model,
+        spec=spec,
         optimum=optimum,
-        episodes=int(episodes),
+        episodes=total,
         seed=seed,
         world=world,
         state=chosen.init(spec, config),
         ledger=Ledger(
-            recording_grid(episodes),
+            recording_grid(total),
             optimum.value,
             spec.capacities,
             spec.signs,
-            steps=model.horizon,
+            steps=1 if isinstance(world, StreamWorld) else model.horizon,
+            windowed=isinstance(world, StreamWorld),
         ),
     )
 
 
+def _length(
+    problem: FiniteMDP | LinearMDP | AdversarialProblem, episodes: int | None, steps: int | None
+) -> int:
+    """Episodes of an episodic problem, steps of a single stream."""
+    model = problem.model if isinstance(problem, LinearMDP) else problem
+    criterion = model.criterion if isinstance(model, FiniteMDP) else Episodic(model.horizon)
+    if isinstance(criterion, Episodic):
+        unit, given, other = "episodes", episodes, steps
+    elif isinstance(criterion, Average):
+        unit, given, other = "steps", steps, episodes
+    else:
+        raise ConfigError(f"learners need criterion Episodic(H) or Average(), got {criterion}")
+    if given is None or other is not None:
+        raise ConfigError(f"a problem with criterion {criterion} is measured in {unit}=")
+    return given
+
+
+def _check_kind(learner: Learner, model: FiniteMDP | AdversarialProblem) -> None:
+    """ConfigError if the learner is not for this criterion or this chain structure."""
+    stream = isinstance(model, FiniteMDP) and not isinstance(model.criterion, Episodic)
+    kind = "single streams" if stream else "episodic problems"
+    if ("stream" if stream else "episodic") not in learner.traits:
+        raise ConfigError(
+            f"{learner.name} cannot learn {kind}; its traits: {sorted(learner.traits)}"
+        )
+    if isinstance(model, FiniteMDP) and stream:
+        check_structure(model, learner)
+
+
 def advance(session: Session, until: int | None = None, progress: Progress | None = None) -> None:
-    """Play up to episode `until` (default: the end), updating after each block of a policy."""
+    """Play up to episode `until` (default: the end), updating after each block of a policy.
+
+    A single stream goes on to the first update at or after step `until`: cutting a policy short
+    would change what the learner does.
+    """
     learner, world, ledger = session.learner, session.world, session.ledger
     watch = getattr(world, "watch", None)  # sums that need the truth beside the learner's state
     last = session.episodes if until is None else min(until, session.episodes)
+    whole = isinstance(world, StreamWorld)
     started = time.perf_counter()
     while ledger.count < last:
         policy = learner.policy(session.state)
         stop = learner.horizon(session.state)
-        if session.updates == 0:
+        if session.updates == 0 and not whole:
             check_policy(policy, session.model.available, session.model.horizon)
-        experience, sampled = world.play(policy, stop, last - ledger.count)
+        experience, sampled = world.play(
+            policy, stop, (session.episodes if whole else last) - ledger.count
+        )
         exact = world.exact(policy, experience)
         if watch is not None:
             watch(session.state, experience, exact)
@@ -203,10 +256,11 @@ def finish(session: Session) -> Run:
 
 
 def run(
-    problem: FiniteMDP | AdversarialProblem | str,
+    problem: FiniteMDP | LinearMDP | AdversarialProblem | str,
     learner: str,
     *,
-    episodes: int,
+    episodes: int | None = None,
+    steps: int | None = None,
     seed: int = 0,
     feedback: Feedback = "sampled",
     delta: float = 0.1,
@@ -218,7 +272,8 @@ def run(
     ----------
     problem : a model, or the name of a problem
     learner : ``name`` or ``name@preset``
-    episodes : int >= 1
+    episodes : int >= 1, for an episodic problem
+    steps : int >= 1, for a single stream (criterion Average())
     seed : int >= 0
         The same seed gives the same draws to every learner.
     feedback : 'sampled', 'mean' or 'bernoulli'
@@ -245,8 +300,8 @@ def run(
 
         name, problem = problem, make_problem(problem)
     session = start(
-        problem, learner, episodes=episodes, seed=seed, feedback=feedback, delta=delta,
-        problem=name, **changes,
+        problem, learner, episodes=_length(problem, episodes, steps), seed=seed,
+        feedback=feedback, delta=delta, problem=name, **changes,
     )  # fmt: skip
     advance(session)
     return finish(session)
@@ -289,9 +344,8 @@ def save(session: Session, path: str | Path) -> None:
     arrays = {f"state/{name}": value for name, value in state_arrays(session.state).items()}
     arrays.update({f"ledger/{name}": value for name, value in session.ledger.arrays().items()})
     written = session.ledger.written
+    arrays.update({f"world/{name}": value for name, value in session.world.arrays().items()})
     arrays.update({f"info/{name}": v[:written] for name, v in session.info_rows.items()})
-    if isinstance(session.world, AdversarialWorld):
-        arrays.update({f"world/{name}": v for name, v in session.world.arrays().items()})
     arrays["identity"] = np.array(json.dumps(_identity(session)))
     arrays["seconds"], arrays["updates"] = np.array(session.seconds), np.array(session.updates)
     buffer = io.BytesIO()
@@ -316,12 +370,9 @@ def resume(session: Session, path: str | Path) -> None:
     def group(prefix: str) -> dict[str, np.ndarray]:
         return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
-    spec = session.model.spec(feedback=session.world.feedback)
-    session.state = restore_state(session.learner, spec, session.config, group("state/"))
+    session.state = restore_state(session.learner, session.spec, session.config, group("state/"))
     session.ledger.restore(group("ledger/"))
-    session.world.episode = session.ledger.count
-    if isinstance(session.world, AdversarialWorld):
-        session.world.restore(group("world/"))
+    session.world.restore(group("world/"))
     session.info_rows = {}
     for name, values in group("info/").items():
         _info_column(session, name)[: values.size] = values

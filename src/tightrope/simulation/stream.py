@@ -2,128 +2,146 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tightrope.errors import ConfigError
 from tightrope.kernels.stream import roll_stream
-from tightrope.learners.protocol import Experience, Stop
+from tightrope.learners.protocol import Experience, Learner, Stop
+from tightrope.model import chain
+from tightrope.model.features import features_of
+from tightrope.model.linear import LinearMDP, finite_model
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, Policy, StochasticPolicy, check_policy
-from tightrope.types import Feedback, FloatArray
+from tightrope.planning.solution import Solution
+from tightrope.simulation.streams import Streams, block_generator
+from tightrope.types import Feedback, FloatArray, ProblemSpec
 
 BLOCK = 1 << 15
 """Steps of one block of uniforms; block b is keyed by (seed, b), whoever learns."""
+KNOWN_PAIRS = 2000  # up to this many pairs the mixing time is computed
 NO_INTS = np.zeros((0, 0), dtype=np.int64)
 NO_ACTIONS = np.zeros((0, 0), dtype=np.int32)
 NO_TABLE = np.zeros((0, 0))
 NO_POLICY = np.zeros((0, 0, 0))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StreamTables:
-    """What the kernel needs of a model, prepared once."""
+def stream_spec(
+    problem: FiniteMDP | LinearMDP, feedback: Feedback, optimum: Solution
+) -> ProblemSpec:
+    """What a learner may know of a single stream.
 
-    model: FiniteMDP
-    start: np.ndarray  #: (S*A,) int64
-    stop: np.ndarray  #: (S*A,) int64
-    indices: np.ndarray  #: (nnz,) int32
-    cumulative: FloatArray  #: (nnz,), the last of each row 1
-    pays: FloatArray  #: (nnz,)
-    consumes: FloatArray  #: (m, nnz)
-    bernoulli: bool
+    Features and knowledge that the problem declares, and what is exact for a finite model and
+    cheap: the span of the optimal bias, the mixing time (infinite where Assumption 3 of Wei et
+    al. 2020 fails), sigma where features are declared.
+    """
+    model, features, declared = finite_model(problem), None, {}
+    if isinstance(problem, LinearMDP):
+        features, declared = problem.features, problem.knowledge
+    knowledge: dict[str, float] = {}
+    bias = getattr(optimum, "bias", None)
+    if bias is not None:
+        knowledge["span"] = chain.span(bias)
+    if model.num_states * model.num_actions <= KNOWN_PAIRS and "mixing_time" not in declared:
+        knowledge["mixing_time"] = chain.mixing_time(model)
+    return model.spec(feedback=feedback, features=features, knowledge={**knowledge, **declared})
 
 
-def stream_tables(model: FiniteMDP, feedback: Feedback = "sampled") -> StreamTables:
-    """Tables for one kind of feedback; ConfigError if Bernoulli rewards are outside [0, 1]."""
-    if model.staged:
-        raise ConfigError("a single stream needs transitions that do not differ by step")
-    lengths = np.diff(model.indptr)
-    cumulative = np.concatenate([[0.0], np.cumsum(model.data)])
-    cumulative = cumulative[1:] - np.repeat(cumulative[model.indptr[:-1]], lengths)
-    cumulative[model.indptr[1:][lengths > 0] - 1] = 1.0
-    pays, consumes = model.rewards_next, model.costs_next
-    if pays is None or feedback != "sampled":
-        pays = np.repeat(model.rewards.ravel(), lengths)
-    if consumes is None or feedback != "sampled":
-        consumes = np.repeat(model.costs.reshape(model.num_costs, lengths.size), lengths, axis=1)
-    if feedback == "bernoulli" and (pays.min() < 0 or pays.max() > 1):
+def check_structure(model: FiniteMDP, learner: Learner) -> None:
+    """ConfigError if the chains of the model are not what the learner's traits assume."""
+    if "weakly-communicating" in learner.traits and not chain.is_weakly_communicating(model):
         raise ConfigError(
-            f"bernoulli feedback needs rewards in [0, 1], got [{pays.min()}, {pays.max()}]"
+            f"{learner.name} needs a weakly communicating model, where the optimal gain does not "
+            "depend on the start; this one is multichain: two sets of states can each be kept for "
+            "ever and not left for one another"
         )
-    # copies, because kernels are specialised on writeability and a model's arrays are read-only
-    return StreamTables(
-        model=model,
-        start=model.indptr[:-1].copy(),
-        stop=model.indptr[1:].copy(),
-        indices=model.indices.copy(),
-        cumulative=cumulative,
-        pays=np.array(pays),
-        consumes=np.array(consumes),
-        bernoulli=feedback == "bernoulli",
-    )
+    if "unichain" in learner.traits and chain.is_unichain(model) is False:
+        raise ConfigError(
+            f"{learner.name} needs every policy to mix to one stationary law; some policy of this "
+            "model has two recurrent classes"
+        )
 
 
 class StreamWorld:
-    """Where the stream is. `step` and `state` say it all: set them to resume.
+    """Where the stream is: `step` counts those played, `state` is the present one.
 
     Parameters
     ----------
-    tables : StreamTables
-    seed : SeedSequence
-        Of the environment; it does not depend on the learner.
-    features : (S, A, d) or None
-        Needed for determinant-doubling.
+    model : FiniteMDP with criterion Average()
+    seeds : Streams
+        Only the environment's is used; it does not depend on the learner.
+    spec : ProblemSpec
+        Its features (one-hot if it has none) serve determinant-doubling.
+
+    Raises
+    ------
+    ConfigError
+        If Bernoulli feedback is asked of rewards or costs outside [0, 1].
     """
 
     def __init__(
-        self, tables: StreamTables, seed: np.random.SeedSequence, features: Any = None
+        self,
+        model: FiniteMDP,
+        seeds: Streams,
+        spec: ProblemSpec,
+        feedback: Feedback = "sampled",
     ) -> None:
-        self.tables = tables
-        self.seed = seed
-        self.features = None if features is None else np.array(features, dtype=np.float64)
+        if model.staged:
+            raise ConfigError("a single stream needs transitions that do not differ by step")
+        self.model = model
+        self.feedback = feedback
         self.step = 0
-        draw = np.random.default_rng(self._key(0)).random()
-        self.state = int(np.searchsorted(np.cumsum(tables.model.initial)[:-1], draw, side="right"))
+        self._spec = spec
+        self._environment = seeds.environment
+        draw = block_generator(seeds.environment, 0).random()
+        self.state = int(np.searchsorted(np.cumsum(model.initial)[:-1], draw, side="right"))
+        self._tables = model.tables()
+        lengths = np.diff(model.indptr)
+        sums = np.concatenate([[0.0], np.cumsum(model.data)])
+        self._cumulative = sums[1:] - np.repeat(sums[model.indptr[:-1]], lengths)
+        self._cumulative[model.indptr[1:][lengths > 0] - 1] = 1.0
+        costs = model.costs.reshape(model.num_costs, model.rewards.size)
+        self._means = np.column_stack([model.rewards.ravel(), costs.T])
+        pays, consumes = model.rewards_next, model.costs_next
+        if pays is None or feedback != "sampled":
+            pays = np.repeat(model.rewards.ravel(), lengths)
+        if consumes is None or feedback != "sampled":
+            consumes = np.repeat(costs, lengths, axis=1)
+        self._pays, self._consumes = np.array(pays), np.array(consumes)
+        if feedback == "bernoulli" and (self._means.min() < 0 or self._means.max() > 1):
+            raise ConfigError(
+                "bernoulli feedback needs rewards and costs in [0, 1], got "
+                f"[{self._means.min():.6g}, {self._means.max():.6g}]"
+            )
         self._block = -1
         self._uniforms: FloatArray = NO_TABLE
-
-    def _key(self, number: int) -> np.random.SeedSequence:
-        return np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, number))
+        self._features: FloatArray | None = None
 
     def _next_uniforms(self, limit: int) -> FloatArray:
         """(n, 3) uniforms of the next n <= limit steps, n up to the end of the block."""
         block, offset = divmod(self.step, BLOCK)
         if block != self._block:
-            self._uniforms = np.random.default_rng(self._key(block + 1)).random((BLOCK, 3))
+            width = 3 + self.model.num_costs if self.feedback == "bernoulli" else 2
+            generator = block_generator(self._environment, block + 1)
+            self._uniforms = generator.random((BLOCK, width))
             self._block = block
         return self._uniforms[offset : offset + limit]
 
-    def play(self, policy: Policy, stop: Stop, limit: int) -> Experience:
+    def play(self, policy: Policy, stop: Stop, limit: int) -> tuple[Experience, FloatArray]:
         """Play until the rule says stop, at most `limit` steps.
+
+        Returns the experience and (n, 1 + m) sampled reward and costs of its steps.
 
         Raises
         ------
         ConfigError
             For a rule that a stream does not know, or a mixture, which needs episodes.
         """
-        tables, model = self.tables, self.tables.model
+        model = self.model
         table, cumulative = _policy_tables(policy, model)
         period = len(table) or len(cumulative)
-        visits: np.ndarray = NO_INTS
-        features: FloatArray = NO_POLICY
-        inverse: FloatArray = NO_TABLE
-        if stop.kind == "visit-doubling":
-            assert stop.counts is not None
-            visits = np.maximum(1, stop.counts).astype(np.int64)
-        elif stop.kind == "determinant-doubling":
-            if self.features is None or stop.counts is None:
-                raise ConfigError("determinant-doubling needs features and the Gram matrix")
-            features, inverse = self.features, np.linalg.inv(stop.counts).astype(np.float64)
-        elif stop.kind != "steps":
-            raise ConfigError(f"a single stream cannot stop after '{stop.kind}'")
+        visits, features, inverse = self._rule(stop)
         first, left, stopped, phase = self.step + 1, min(limit, stop.number), False, 0
         ratio, parts = np.ones(1), []
         while left > 0 and not stopped:
@@ -140,13 +158,13 @@ class StreamWorld:
                 phase,
                 table,
                 cumulative,
-                tables.start,
-                tables.stop,
-                tables.indices,
-                tables.cumulative,
-                tables.pays,
-                tables.consumes,
-                tables.bernoulli,
+                self._tables.start,
+                self._tables.stop,
+                self._tables.indices,
+                self._cumulative,
+                self._pays,
+                self._consumes,
+                self.feedback == "bernoulli",
                 uniforms,
                 visits,
                 features,
@@ -159,7 +177,33 @@ class StreamWorld:
             self.step += done
             left -= done
             phase = (phase + done) % period
-        return _joined(first, parts)
+        seen = _joined(first, parts)
+        return seen, np.column_stack([seen.rewards, seen.costs])
+
+    def _rule(self, stop: Stop) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Visits left, features and inverse Gram matrix for the kernel; empty where not needed."""
+        if stop.kind == "visit-doubling" and stop.counts is not None:
+            return np.maximum(1, stop.counts).astype(np.int64), NO_POLICY, NO_TABLE
+        if stop.kind == "determinant-doubling" and stop.counts is not None:
+            if self._features is None:
+                self._features = np.array(features_of(self._spec))
+            return NO_INTS, self._features, np.linalg.inv(stop.counts)
+        if stop.kind != "steps":
+            raise ConfigError(f"a single stream cannot stop after '{stop.kind}'")
+        return NO_INTS, NO_POLICY, NO_TABLE
+
+    def exact(self, policy: Policy, experience: Experience) -> FloatArray:
+        """(n, 1 + m) mean reward r(x_t, a_t) and costs c(x_t, a_t) of every step."""
+        pair = experience.states[:-1].astype(np.int64) * self.model.num_actions
+        return self._means[pair + experience.actions]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that a resumed run needs."""
+        return {"step": np.array(self.step), "state": np.array(self.state)}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Go on from what `arrays` returned."""
+        self.step, self.state = int(arrays["step"]), int(arrays["state"])
 
 
 def _joined(first: int, parts: list[list[Any]]) -> Experience:

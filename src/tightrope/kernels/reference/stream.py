@@ -29,7 +29,7 @@ def roll_stream(
     period = len(actions) or len(cumulative_policy)
     num_actions = len(stop) // actions.shape[1] if actions.size else cumulative_policy.shape[2]
     states_out[0] = state
-    for t, (for_action, for_state, for_reward) in enumerate(uniforms):
+    for t, (for_action, for_state, *for_payment) in enumerate(uniforms):
         if actions.size:
             action = actions[phase, state]
         else:
@@ -39,8 +39,10 @@ def roll_stream(
             cumulative[start[row] : stop[row]], for_state, side="right"
         )
         actions_out[t] = action
-        rewards_out[t] = float(for_reward < pays[place]) if bernoulli else pays[place]
-        costs_out[t] = consumes[:, place]
+        rewards_out[t], costs_out[t] = pays[place], consumes[:, place]
+        if bernoulli:
+            rewards_out[t] = for_payment[0] < pays[place]
+            costs_out[t] = for_payment[1:] < consumes[:, place]
         stopped = False
         if visits_left.size:
             visits_left[state, action] -= 1
