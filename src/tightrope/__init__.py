@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tightrope.model.policy import save_policy as save_policy
     from tightrope.planning import evaluate as evaluate
     from tightrope.planning import plan as plan
+    from tightrope.results import load_results as load_results
     from tightrope.simulation.runner import Run as Run
     from tightrope.simulation.runner import run as run
     from tightrope.simulation.runner import simulate as simulate
@@ -41,6 +42,7 @@ _HOMES = {
     "from_gymnasium": "tightrope.io",
     "load": "tightrope.io",
     "load_policy": "tightrope.model.policy",
+    "load_results": "tightrope.results",
     "Run": "tightrope.simulation.runner",
     "plan": "tightrope.planning",
     "run": "tightrope.simulation.runner",

@@ -170,7 +170,11 @@ def run(
         experiment, learners=names, episodes=episodes, seeds=seeds, seed=seed, quick=quick
     )
     folder = out or Path("results") / what.name
-    summary = launch(what, folder, workers=jobs, resume=resume, quiet=quiet)
+    try:
+        summary = launch(what, folder, workers=jobs, resume=resume, quiet=quiet)
+    except KeyboardInterrupt as error:
+        typer.echo(f"tightrope: interrupted: {_one_line(str(error))}", err=True)
+        raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
         return
@@ -205,8 +209,8 @@ def main() -> None:
     """Run the command line; users' mistakes end with one line on standard error and code 2."""
     try:
         code = app(standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort) as error:
-        typer.echo(_one_line(f"tightrope: interrupted {error}"), err=True)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("tightrope: interrupted", err=True)
         code = 130
     except CLICK_ERROR as error:
         typer.echo(f"tightrope: {_one_line(error.format_message())}", err=True)

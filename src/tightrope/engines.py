@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tightrope.errors import ConfigError
 from tightrope.experiment import model_of
 from tightrope.model.linear import finite_model
 from tightrope.planning import Solution, plan
@@ -16,16 +16,29 @@ from tightrope.simulation import runner
 
 CHECKPOINT_SECONDS = 20.0
 PROGRESS_SECONDS = 0.5
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 
-def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
-    """Run one job and write its part; go on from its checkpoint if a killed run left one."""
+def _session(job: Job, optimum: Solution | None) -> runner.Session:
     arm = job.arm
-    session = runner.start(
+    return runner.start(
         model_of(arm.problem, arm.parameters), arm.learner, episodes=arm.episodes, seed=job.seed,
         feedback=arm.feedback, delta=job.delta, problem=arm.problem, optimum=optimum,
         **arm.changes,
     )  # fmt: skip
+
+
+def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
+    """Run one job and write its part; go on from its checkpoint if a killed run left one."""
+    session = _session(job, optimum)
     checkpoint = part_path(folder, job, ".state.npz")
     progress = part_path(folder, job, ".progress")
     if checkpoint.exists():
@@ -48,52 +61,63 @@ def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
     return job
 
 
-def run_jobs(jobs: list[Job], folder: Path, workers: int) -> Iterator[Job]:
-    """Execute the jobs, yielding each as it is finished, in any order.
+def prepare(jobs: list[Job]) -> dict[str, Solution]:
+    """The certified optimum of every arm, by label, after checking that every learner can run.
 
-    With several workers every process has one thread for BLAS and numba.
+    Raises ConfigError or PlanError, before anything is played.
     """
-    if workers < 1:
-        raise ConfigError(f"jobs must be >= 1, got {workers}")
-    optima = _optima(jobs)
-    if workers == 1 or len(jobs) == 1:
-        for job in jobs:
-            yield execute(job, folder, optima[_key(job)])
-        return
-    from joblib import Parallel, delayed, parallel_config
-
-    _compile(jobs, optima)
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        tasks = (delayed(execute)(job, folder, optima[_key(job)]) for job in jobs)
-        yield from Parallel(
-            n_jobs=min(workers, len(jobs)), return_as="generator_unordered", batch_size=1,
-            pre_dispatch="all",
-        )(tasks)  # fmt: skip
-
-
-def _key(job: Job) -> tuple[str, str]:
-    return job.arm.problem, str(sorted(job.arm.parameters.items()))
-
-
-def _optima(jobs: list[Job]) -> dict[tuple[str, str], Solution]:
-    """The benchmark of every problem, planned once."""
-    out: dict[tuple[str, str], Solution] = {}
-    for job in jobs:
-        if _key(job) not in out:
-            out[_key(job)] = plan(finite_model(model_of(job.arm.problem, job.arm.parameters)))
+    by_problem: dict[tuple[str, str], Solution] = {}
+    out = {}
+    for job in _one_an_arm(jobs):
+        arm = job.arm
+        key = (arm.problem, str(sorted(arm.parameters.items())))
+        if key not in by_problem:
+            by_problem[key] = plan(finite_model(model_of(arm.problem, arm.parameters)))
+        out[arm.label] = by_problem[key]
+        _session(job, out[arm.label])
     return out
 
 
-def _compile(jobs: list[Job], optima: dict[tuple[str, str], Solution]) -> None:
-    """Play two episodes of every arm here, so that workers find the kernels in the cache."""
-    for arm in {job.arm.label: job.arm for job in jobs}.values():
-        job = next(job for job in jobs if job.arm == arm)
-        session = runner.start(
-            model_of(arm.problem, arm.parameters), arm.learner, episodes=arm.episodes,
-            seed=job.seed, feedback=arm.feedback, delta=job.delta, optimum=optima[_key(job)],
-            **arm.changes,
-        )  # fmt: skip
-        runner.advance(session, min(2, arm.episodes))
+def run_jobs(
+    jobs: list[Job], folder: Path, workers: int, optima: dict[str, Solution]
+) -> Iterator[Job]:
+    """Execute the jobs, yielding each as it is finished, in any order.
+
+    With several workers every process has one thread for BLAS and numba. Interrupted, or with an
+    error in a worker, it stops the other workers at once.
+    """
+    if workers == 1 or len(jobs) <= 1:
+        for job in jobs:
+            yield execute(job, folder, optima[job.arm.label])
+        return
+    from concurrent.futures import as_completed
+
+    from loky import ProcessPoolExecutor
+
+    for job in _one_an_arm(jobs):  # compile here, so that workers find the kernels in the cache
+        runner.advance(_session(job, optima[job.arm.label]), min(2, job.arm.episodes))
+    pool = ProcessPoolExecutor(
+        min(workers, len(jobs)),
+        env=dict.fromkeys(THREAD_VARIABLES, "1"),
+        initializer=_ignore_sigint,
+    )
+    try:
+        futures = [pool.submit(execute, job, folder, optima[job.arm.label]) for job in jobs]
+        for future in as_completed(futures):
+            yield future.result()
+    except BaseException:
+        pool.shutdown(wait=True, kill_workers=True)
+        raise
+    pool.shutdown()
+
+
+def _ignore_sigint() -> None:
+    """Ctrl-C reaches the whole process group; the parent alone decides what happens."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _one_an_arm(jobs: list[Job]) -> list[Job]:
+    return list({job.arm.label: job for job in reversed(jobs)}.values())[::-1]
 
 
 def episodes_done(jobs: list[Job], finished: set[str], folder: Path) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tightrope.engines import default_workers, episodes_done, run_jobs
-from tightrope.errors import ResultError
+from tightrope.engines import default_workers, episodes_done, prepare, run_jobs
+from tightrope.errors import ConfigError, ResultError
 from tightrope.experiment import Experiment
 from tightrope.results import (
     Job,
@@ -45,6 +45,10 @@ def launch(
         After the finished runs were combined.
     """
     started = time.perf_counter()
+    workers = default_workers() if workers is None else workers
+    if workers < 1:
+        raise ConfigError(f"jobs must be >= 1, got {workers}")
+    optima = prepare(jobs_of(experiment))
     open_folder(folder, experiment, resume=resume)
     jobs = [job for job in jobs_of(experiment) if not is_finished(folder, job)]
     stop = Event()
@@ -53,7 +57,7 @@ def launch(
     if jobs and not quiet:
         watcher.start()
     try:
-        for job in run_jobs(jobs, folder, workers or default_workers()):
+        for job in run_jobs(jobs, folder, workers, optima):
             finished.add(job.label)
     except KeyboardInterrupt:
         stop.set()

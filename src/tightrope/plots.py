@@ -20,6 +20,7 @@ from tightrope.types import FloatArray, IntArray
 
 # Okabe and Ito's colours, yellow left out
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAX_POINTS = 600
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -87,15 +88,17 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
         axes.set_ylabel(label)
         axes.set_xlabel("episode")
     handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=min(4, len(labels)))
+    figure.legend(
+        handles, labels, loc="lower center", ncols=min(4, len(labels)), bbox_to_anchor=(0.5, 0.03)
+    )
     seeds = len(set(rows["seed"].to_pylist()))
     band = "mean and 95% interval over" if seeds > 1 else "one run,"
     figure.suptitle(f"{problem}: {band} {seeds} seed{'s' * (seeds > 1)}", fontsize=10)
     figure.text(
-        0.995, 0.005, "solid: a theorem's constants; dashed: unproved preset or baseline",
-        ha="right", va="bottom", fontsize=6.5, color="0.35",
+        0.5, 0.005, "solid: a theorem's constants; dashed: an unproved preset or a baseline",
+        ha="center", va="bottom", fontsize=7, color="0.35",
     )  # fmt: skip
-    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    figure.tight_layout(rect=(0, 0.05 + 0.035 * -(-len(labels) // 4), 1, 1))
     return figure
 
 
@@ -111,7 +114,10 @@ def _curves(axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str)
         label = group_name(arm["learner"], arm["preset"])
         if arm["guarantee"]:
             label += f" {arm['guarantee']}"
-        axes.plot(grid, mean, color=colour, ls=style, lw=1.3, label=label)
+        axes.plot(
+            grid, mean, color=colour, ls=style, lw=1.3, label=label, ms=4, mfc="white",
+            marker=MARKERS[i % len(MARKERS)], markevery=(0.03 * (i + 1) % 0.12, 0.12),
+        )  # fmt: skip
         if len(values) > 1:
             axes.fill_between(grid, mean - half, mean + half, color=colour, alpha=0.2, lw=0)
 

@@ -1,0 +1,315 @@
+"""The command line as a user meets it: answers, exit codes, one-line errors, resuming."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import tightrope as tr
+from tightrope.cli import main
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """Run the command line in this process; returns (exit code, stdout, stderr)."""
+
+    def run(*argv):
+        monkeypatch.setattr(sys, "argv", ["tightrope", *map(str, argv)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, err = capsys.readouterr()
+        return exit_.value.code, out, err
+
+    return run
+
+
+SMALL = ("--episodes", 12, "--seeds", 2, "--quiet")
+
+
+def test_plan_json(call):
+    code, out, _ = call("plan", "mars-rover", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["status"] == "solved"
+    assert answer["value"] == pytest.approx(1.53628844, abs=1e-7)
+    assert answer["multipliers"] == {"cost": pytest.approx(0.192982, abs=1e-5)}
+    assert answer["costs"] == {"cost": pytest.approx(0.3, abs=1e-9)}
+    assert answer["capacities"] == {"cost": 0.3}
+    assert answer["gap"] <= 1e-8
+    keys = {"lower_bound", "upper_bound", "seconds", "solver", "model_hash"}
+    assert keys <= set(answer)
+
+
+@pytest.mark.parametrize(("capacity", "value"), [(0.2, 1.51699026), (0.1, 1.49741215)])
+def test_plan_with_another_capacity(call, capacity, value):
+    code, out, _ = call("plan", "mars-rover", "--capacity", f"cost={capacity}", "--json")
+    assert code == 0
+    assert json.loads(out)["value"] == pytest.approx(value, abs=1e-7)
+
+
+def test_plan_infeasible(call):
+    code, out, _ = call("plan", "box", "--capacity", "cost=0.01", "--json")
+    answer = json.loads(out)
+    assert code == 1
+    assert answer["status"] == "infeasible"
+    assert answer["value"] is None
+    least = answer["least_violation"]
+    assert least["costs"]["cost"] == pytest.approx(0.03325520, abs=1e-8)
+    assert least["shortfall"] == pytest.approx(0.02325520, abs=1e-8)
+    code, out, _ = call("plan", "box", "--capacity", "cost=0.01")
+    assert code == 1
+    assert "least violation" in out
+
+
+def test_plan_of_a_file_and_its_policy(call, tmp_path):
+    tr.save(tr.problems.box(), tmp_path / "box.npz")
+    code, out, _ = call("plan", tmp_path / "box.npz", "--out", tmp_path / "policy.npz", "--json")
+    assert code == 0
+    assert json.loads(out)["value"] == pytest.approx(1.74967662, abs=1e-7)
+    policy = tr.load_policy(tmp_path / "policy.npz")
+    assert tr.evaluate(tr.problems.box(), policy).value == pytest.approx(1.74967662, abs=1e-7)
+
+
+MISTAKES = [
+    (("plan", "mars-rovr"), "did you mean 'mars-rover'"),
+    (("plan", "nowhere.npz"), "nowhere.npz"),
+    (("plan", "mars-rover", "--capacity", "costs=1"), "no cost of this model: cost"),
+    (("plan", "mars-rover", "--capacity", "cost"), "NAME=NUMBER"),
+    (("plan", "mars-rover", "--solver", "cplex"), "cplex"),
+    (("plan", "mars-rover", "--bogus"), "--bogus"),
+    (("run", "mars-rover", "--learners", "conrol"), "did you mean 'conrl'"),
+    (("run", "mars-rover", "--learners", "conrl@tunde"), "did you mean 'tuned'"),
+    (("run", "mars-rover", "--episodes", "0"), "episodes must be >= 1"),
+    (("run", "mars-rover", "--seeds", "0"), "seeds >= 1"),
+    (("run", "mars-rover", "--jobs", "0"), "jobs must be >= 1"),
+    (("run", "mars-rover", "--learners", "conrl,conrl"), "distinct"),
+    (("run", "mars"), "did you mean"),
+    (("list", "planners"), "problems, learners or experiments"),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), MISTAKES, ids=[" ".join(a) for a, _ in MISTAKES])
+def test_mistakes_end_with_one_line_and_code_2(call, argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*argv)
+    assert code == 2
+    assert out == ""
+    line = err.removeprefix("compiling kernels (once after installation, some 10 s) ...\n")
+    assert message in line
+    assert line.count("\n") == 1
+    assert line.startswith("tightrope: ")
+
+
+def test_mistakes_leave_no_folder_behind(call, tmp_path):
+    code, _, _ = call("run", "mars-rover", "--learners", "conrol", "--out", tmp_path / "r")
+    assert code == 2
+    assert not (tmp_path / "r").exists()
+
+
+def test_list(call):
+    code, out, _ = call("list", "--json")
+    names = {kind: {x["name"] for x in entries} for kind, entries in json.loads(out).items()}
+    assert code == 0
+    assert {"mars-rover", "box", "random-cmdp"} <= names["problems"]
+    assert {"conrl", "oracle", "uniform"} <= names["learners"]
+    assert "mars-rover" in names["experiments"]
+    assert "conrl" in call("list", "learners")[1]
+
+
+def test_version(call):
+    assert call("--version")[:2] == (0, f"tightrope {tr.__version__}\n")
+
+
+def test_run_writes_the_folder_of_the_contract(call, tmp_path):
+    folder = tmp_path / "r"
+    code, out, _ = call(
+        "run", "mars-rover", "--learners", "conrl,conrl@theory,oracle", *SMALL, "--jobs", 1,
+        "--seed", 5, "--out", folder, "--json",
+    )  # fmt: skip
+    assert code == 0
+    summary = json.loads(out)
+    assert summary["runs"] == 6
+    table = tr.load_results(folder).to_pandas()
+    assert list(table.columns) == [
+        "problem", "learner", "preset", "guarantee", "seed", "episode", "steps", "reward",
+        "cost_0", "regret", "violation_0", "violation_plus_0", "sampled_reward", "sampled_cost_0",
+    ]  # fmt: skip
+    assert len(table) == 6 * 12
+    assert set(table["learner"]) == {"conrl", "oracle"}
+    assert set(table["seed"]) == {5, 6}
+    assert table["episode"].min() == 1
+    assert (table["steps"] == 30 * table["episode"]).all()
+    theory = table[table["preset"] == "theory"]
+    assert set(theory["guarantee"]) == {"[CON, Theorem 3.4]"}
+    optimum = tr.plan(tr.problems.mars_rover()).value
+    for _, rows in table.groupby(["learner", "preset", "seed"]):
+        assert rows["regret"].to_numpy() == pytest.approx((optimum - rows["reward"]).cumsum())
+        excess = rows["cost_0"] - 0.3
+        assert rows["violation_0"].to_numpy() == pytest.approx(excess.cumsum())
+        assert rows["violation_plus_0"].to_numpy() == pytest.approx(excess.clip(lower=0).cumsum())
+    meta = json.loads((folder / "meta.json").read_text())
+    assert meta["missing"] == []
+    assert meta["versions"]["tightrope"] == tr.__version__
+    assert len(meta["arms"]) == 3
+    assert meta["arms"][0]["optimum"]["model_hash"] == tr.problems.mars_rover().content_hash
+    assert pq.read_table(folder / "timings.parquet").num_rows == 6
+    assert (folder / "figures" / "mars-rover.png").stat().st_size > 10_000
+    assert (folder / "figures" / "mars-rover.pdf").exists()
+    assert (folder / "experiment.toml").exists()
+
+
+def test_workers_seeds_and_hash_order_do_not_change_a_byte(tmp_path):
+    """One worker or two, PYTHONHASHSEED 0 or 1: the same curves and the same diagnostics."""
+    command = [
+        sys.executable, "-m", "tightrope", "run", "mars-rover", "--learners", "conrl,uniform",
+        "--episodes", "20", "--seeds", "2", "--quiet",
+    ]  # fmt: skip
+    for name, jobs, order in (("a", "1", "0"), ("b", "2", "1")):
+        environment = {**os.environ, "PYTHONHASHSEED": order}
+        arguments = [*command, "--jobs", jobs, "--out", str(tmp_path / name)]
+        subprocess.run(arguments, check=True, env=environment, capture_output=True)
+    for file in ("curves.parquet", "info.parquet", "experiment.toml"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+
+
+def test_resume_keeps_what_is_finished_and_runs_the_rest(call, tmp_path):
+    folder = tmp_path / "r"
+    argv = (
+        "run",
+        "mars-rover",
+        "--learners",
+        "conrl,uniform",
+        *SMALL,
+        "--jobs",
+        1,
+        "--out",
+        folder,
+    )
+    assert call(*argv)[0] == 0
+    whole = (folder / "curves.parquet").read_bytes()
+    code, _, err = call(*argv)
+    assert code == 2
+    assert "already holds results" in err
+    assert "--resume" in err
+    parts = sorted((folder / "parts").iterdir())
+    for path in parts[:3]:
+        path.unlink()
+    (folder / "curves.parquet").unlink()
+    kept = [path for path in parts[3:] if path.suffix == ".json"]
+    before = {path: path.stat().st_mtime_ns for path in kept}
+    assert call(*argv, "--resume")[0] == 0
+    assert (folder / "curves.parquet").read_bytes() == whole
+    # a run whose three files were all there was not touched
+    untouched = [p for p in kept if p.stat().st_mtime_ns == before[p]]
+    assert len(untouched) == 3
+
+
+def test_resume_extends_to_more_seeds(call, tmp_path):
+    folder = tmp_path / "r"
+    base = ("run", "mars-rover", "--learners", "uniform", "--episodes", 5, "--quiet", "--jobs", 1)
+    assert call(*base, "--seeds", 1, "--out", folder)[0] == 0
+    assert call(*base, "--seeds", 3, "--out", folder, "--resume")[0] == 0
+    assert set(tr.load_results(folder)["seed"].to_pylist()) == {0, 1, 2}
+
+
+def test_another_experiment_in_the_folder(call, tmp_path):
+    folder = tmp_path / "r"
+    base = ("run", "mars-rover", "--learners", "uniform", *SMALL, "--jobs", 1, "--out", folder)
+    assert call(*base)[0] == 0
+    code, _, err = call("run", "box", "--learners", "uniform", *SMALL, "--out", folder, "--resume")
+    assert code == 2
+    assert "already holds another experiment" in err
+    code, _, err = call(
+        "run", "mars-rover", "--learners", "uniform", "--episodes", 13, "--out", folder, "--resume"
+    )
+    assert code == 2
+    assert "12 episodes, not 13" in err
+
+
+def test_a_folder_of_other_things_is_refused(call, tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    code, _, err = call("run", "mars-rover", *SMALL, "--out", tmp_path)
+    assert code == 2
+    assert "not empty" in err
+    (tmp_path / "file").write_text("")
+    code, _, err = call("run", "mars-rover", *SMALL, "--out", tmp_path / "file")
+    assert code == 2
+    assert "is a file" in err
+
+
+def test_full_disk_loses_no_finished_run(call, tmp_path, monkeypatch):
+    """The third part cannot be written: two are kept, and the message says so."""
+    folder = tmp_path / "r"
+    written = Path.write_bytes
+
+    def full(self, data):
+        if "seed2" in self.name:
+            raise OSError(28, "No space left on device")
+        return written(self, data)
+
+    argv = ("run", "mars-rover", "--learners", "uniform", "--episodes", 5, "--seeds", 4, "--quiet")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    code, _, err = call(*argv, "--jobs", 1, "--out", folder)
+    assert code == 2
+    assert "No space left on device" in err
+    assert "kept" in err
+    assert len(list((folder / "parts").glob("*.json"))) == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "argv", [])
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_interrupt_keeps_finished_runs_and_says_how_to_go_on(tmp_path, jobs):
+    """Ctrl-C in the middle: exit code 130, one message, and --resume gives the same bytes."""
+    command = [
+        sys.executable, "-m", "tightrope", "run", "mars-rover", "--learners", "uniform,conrl",
+        "--episodes", "400", "--seeds", "6", "--quiet", "--jobs", jobs,
+    ]  # fmt: skip
+    folder = tmp_path / "r"
+    process = subprocess.Popen(
+        [*command, "--out", str(folder)], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.time() + 120
+    while len(list((folder / "parts").glob("*.json"))) < 2 and time.time() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    lines = [line for line in err.splitlines() if line.startswith("tightrope: interrupted")]
+    assert len(lines) == 1, err
+    assert "Traceback" not in err
+    assert "--resume" in lines[0]
+    finished = len(list((folder / "parts").glob("*.json")))
+    assert 2 <= finished < 12
+    resumed = [*command, "--out", str(folder), "--resume"]
+    subprocess.run(resumed, check=True, capture_output=True)
+    table = pq.read_table(folder / "curves.parquet")
+    assert table.num_rows == 12 * 400
+    # the last seed was run after the interruption: the same as a run of its own
+    alone = tr.run("mars-rover", "conrl", episodes=400, seed=5).columns["regret"]
+    rows = table.to_pandas().query("seed == 5 and learner == 'conrl'")["regret"].to_numpy()
+    assert rows.tobytes() == np.asarray(alone).tobytes()
+
+
+def test_unwritable_cache_is_no_obstacle(tmp_path):
+    """numba's cache cannot be written anywhere: kernels compile in memory."""
+    code = (
+        "import tightrope.kernels.jit as j\n"
+        "from numba.core.caching import FunctionCache\n"
+        "def fail(self, *a): raise OSError(28, 'No space left on device')\n"
+        "FunctionCache.save_overload = fail\n"
+        "@j.kernel\n"
+        "def f(x): return x + 1\n"
+        "print(f(1), f(2.0))\n"
+    )
+    script = tmp_path / "s.py"
+    script.write_text(code)
+    out = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["2", "3.0"]
