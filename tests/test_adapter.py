@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from tightrope.adapter import FiniteMDPEnv, FiniteMDPVectorEnv
+from tightrope.adapter import Discretise, FiniteMDPEnv, FiniteMDPVectorEnv, environment_id
 from tightrope.errors import ConfigError
 from tightrope.model.mdp import FiniteMDP
+from tightrope.problems.registry import PROBLEMS
 
 RNG = np.random.default_rng(5)
 
@@ -171,3 +172,52 @@ def test_bernoulli_feedback_draws_zeros_and_ones_with_the_means():
     assert abs(info["cost"].mean() - 0.8) < 0.03
     with pytest.raises(ConfigError, match=r"'bernoulli' needs rewards in \[0, 1\]"):
         FiniteMDPEnv(model.replace(rewards=[[2.0]]), feedback="bernoulli")
+
+
+@pytest.mark.parametrize("problem", [name for name in PROBLEMS if name != "random-cmdp"])
+def test_every_problem_is_registered(problem):
+    env = gymnasium.make(environment_id(problem))
+    assert isinstance(env.unwrapped, FiniteMDPEnv)
+    check_env(env.unwrapped, skip_render_check=True)
+    many = gymnasium.make_vec(environment_id(problem), num_envs=3)
+    assert isinstance(many.unwrapped, FiniteMDPVectorEnv)
+    states, _ = many.reset(seed=1)
+    assert states.shape == (3,)
+    assert many.unwrapped.model.content_hash == env.unwrapped.model.content_hash
+
+
+def test_parameters_of_a_problem_pass_through():
+    env = gymnasium.make("tightrope/MarsRover-v0", capacity=0.2, feedback="mean")
+    assert env.unwrapped.model.capacities.tolist() == [0.2]
+    assert env.unwrapped.feedback == "mean"
+
+
+class Line(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+def test_discretiser():
+    env = Discretise(Line(), bins=[4, 2])
+    assert env.observation_space.n == 8
+    points = [(-1, -1), (-0.6, 0.0), (-0.5, -0.1), (0.0, 0.5), (1.0, 1.0), (9.0, -9.0)]
+    assert [int(env.observation(np.array(p))) for p in points] == [0, 1, 2, 5, 7, 6]
+    edges = Discretise(Line(), bins=[[0.25], [-0.5, 0.5]])
+    assert [int(edges.observation(np.array(p))) for p in points] == [0, 1, 1, 2, 5, 3]
+    assert Discretise(Line(), bins=3).observation_space.n == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"bins": [3]}, "bins has length 1, expected one a coordinate: 2"),
+        ({"bins": [0, 1]}, "bins of coordinate 0 must be a whole number >= 1"),
+        ({"bins": [2, 2], "high": [np.inf, 1]}, "coordinate 0 goes from -1 to inf: say low="),
+        ({"bins": [[0.5, 0.1], 2]}, "edges of coordinate 0 must be finite and increase"),
+    ],
+)
+def test_discretiser_refuses(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        Discretise(Line(), **arguments)
+    with pytest.raises(ConfigError, match="needs a Box"):
+        Discretise(FiniteMDPEnv(absorbing_model("total")), bins=2)

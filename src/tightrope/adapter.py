@@ -1,6 +1,8 @@
-"""Finite models as Gymnasium environments, one or many at once.
+"""Finite models as Gymnasium environments, one or many at once, and a discretiser.
 
-``import tightrope.adapter`` registers every problem: ``gymnasium.make("tightrope/MarsRover-v0")``.
+``import tightrope.adapter`` registers every problem: ``gymnasium.make("tightrope/MarsRover-v0")``,
+and so does ``import tightrope`` after ``import gymnasium``. ``gymnasium.make_vec`` makes copies
+that step in one NumPy pass.
 
 When an episode ends. The horizon of an episodic model is part of the task, so step H is a
 termination: nothing is earned after it and there is nothing to bootstrap. A discounted or total
@@ -221,6 +223,115 @@ class FiniteMDPVectorEnv(gymnasium.vector.VectorEnv):
         return {"cost": costs.T.copy(), "stage": self._stages.copy(), "action_mask": mask}
 
 
+class Discretise(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Observations of a Box as numbers, by equal bins (or given edges) in every coordinate.
+
+    Values outside the outermost edges belong to the outermost bins.
+
+    Parameters
+    ----------
+    env : environment with Box observations
+    bins : int, one int a coordinate, or one increasing sequence of inner edges a coordinate
+    low, high : (n,)
+        Where the equal bins begin and end; by default the Box's own bounds, which must be finite.
+
+    Raises
+    ------
+    ConfigError
+
+    Examples
+    --------
+    >>> env = Discretise(gymnasium.make("CartPole-v1"), bins=[1, 1, 6, 3],
+    ...                  low=[-1, -1, -0.21, -2], high=[1, 1, 0.21, 2])
+    >>> env.observation_space, env.observation(np.array([0, 0, 0.01, -5.0]))
+    (Discrete(18), np.int64(9))
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], bins: Any, low: Any = None, high: Any = None):
+        super().__init__(env)
+        box = env.observation_space
+        if not isinstance(box, gymnasium.spaces.Box):
+            raise ConfigError(f"Discretise needs a Box of observations, got {box}")
+        size = int(np.prod(box.shape))
+        counts = bins if hasattr(bins, "__len__") else [bins] * size
+        if len(counts) != size:
+            raise ConfigError(f"bins has length {len(counts)}, expected one a coordinate: {size}")
+        low = np.ravel(box.low if low is None else low).astype(float)
+        high = np.ravel(box.high if high is None else high).astype(float)
+        if low.shape != (size,) or high.shape != (size,):
+            raise ConfigError(f"low and high must have one number a coordinate: {size}")
+        self.edges = [_edges(i, part, low[i], high[i]) for i, part in enumerate(counts)]
+        self._shape = tuple(len(edges) + 1 for edges in self.edges)
+        self.observation_space = gymnasium.spaces.Discrete(int(np.prod(self._shape)))
+
+    def observation(self, observation: Any) -> np.int64:
+        """Number of the cell of an observation."""
+        place = [
+            int(np.searchsorted(edges, value, side="right"))
+            for edges, value in zip(self.edges, np.ravel(observation))
+        ]
+        return np.int64(np.ravel_multi_index(place, self._shape))
+
+
+def _edges(i: int, part: Any, low: float, high: float) -> FloatArray:
+    """Inner edges of the bins of one coordinate."""
+    if np.ndim(part):
+        edges = np.asarray(part, dtype=np.float64)
+        if not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+            raise ConfigError(f"edges of coordinate {i} must be finite and increase, got {part}")
+        return edges
+    if int(part) != part or part < 1:
+        raise ConfigError(f"bins of coordinate {i} must be a whole number >= 1, got {part!r}")
+    if part == 1:
+        return np.zeros(0)
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise ConfigError(
+            f"coordinate {i} goes from {low:g} to {high:g}: say low= and high=, or give edges"
+        )
+    return np.linspace(low, high, int(part) + 1)[1:-1]
+
+
+def make(problem: str, *, feedback: Feedback = "sampled", render_mode: str | None = None,
+         **parameters: Any) -> FiniteMDPEnv:  # fmt: skip
+    """The environment of a named problem; `parameters` are the problem's."""
+    from tightrope.problems.registry import make_problem
+
+    return FiniteMDPEnv(
+        make_problem(problem, **parameters), feedback=feedback, render_mode=render_mode
+    )
+
+
+def make_vec(problem: str, *, num_envs: int = 1, feedback: Feedback = "sampled",
+             **parameters: Any) -> FiniteMDPVectorEnv:  # fmt: skip
+    """Copies of the environment of a named problem that step together."""
+    from tightrope.problems.registry import make_problem
+
+    return FiniteMDPVectorEnv(make_problem(problem, **parameters), num_envs, feedback=feedback)
+
+
+def environment_id(problem: str) -> str:
+    """Gymnasium's name of a problem.
+
+    >>> environment_id("mars-rover")
+    'tightrope/MarsRover-v0'
+    """
+    return "tightrope/" + "".join(word.capitalize() for word in problem.split("-")) + "-v0"
+
+
+def register() -> None:
+    """Register every problem with Gymnasium; importing this module does it."""
+    from tightrope.problems.registry import PROBLEMS
+
+    for name in PROBLEMS:
+        if environment_id(name) not in gymnasium.registry:
+            gymnasium.register(
+                environment_id(name),
+                entry_point="tightrope.adapter:make",
+                vector_entry_point="tightrope.adapter:make_vec",
+                kwargs={"problem": name},
+            )
+
+
 def draw(probabilities: FloatArray, uniform: float) -> int:
     """Index drawn from a law by a uniform number in [0, 1); never one of probability 0.
 
@@ -277,3 +388,6 @@ def check_feedback(model: FiniteMDP, feedback: Feedback) -> None:
                     f"feedback 'bernoulli' needs {name} in [0, 1], they go from {table.min()} "
                     f"to {table.max()}"
                 )
+
+
+register()

@@ -22,7 +22,7 @@ TOKENS = [
 BASES = {
     "npz": list(models().values()),
     "json": list(models().values()),
-    "csv": [*stationary().values(), COMMON],
+    "csv": [*stationary().values(), '# tightrope: {"criterion": "average"}\n' + COMMON],
     "mdp": [CORNER],
     "pomdp": [TIGER],
     "tra": [PRISM, STORM],
@@ -73,7 +73,7 @@ def check(kind, count, folder, seed):
     rng = np.random.default_rng(seed)
     bases = base_files(kind, folder)
     accepted = 0
-    options = {} if kind in ("npz", "json") else {"criterion": "discounted", "discount": 0.5}
+    options = {"criterion": "average"} if kind == "tra" else {}
     for number in range(count):
         files = dict(bases[number % len(bases)])
         victim = sorted(files)[int(rng.integers(len(files)))]

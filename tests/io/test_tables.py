@@ -55,6 +55,7 @@ def test_order_of_lines_delimiters_blank_lines_and_packing_do_not_matter(tmp_pat
         COMMON.replace(",", "\t"),
         COMMON.replace(",", " , "),
         COMMON.replace("\n", "\r\n"),
+        COMMON.replace("\n", "\r"),
         "\ufeff" + COMMON,
         COMMON.replace("idstatefrom,idaction,idstateto", "state,action,next_state"),
         COMMON.replace("idstatefrom", "IDSTATEFROM"),
@@ -99,6 +100,7 @@ def test_the_preamble_and_the_arguments(tmp_path):
     assert load(path).criterion.discount == 0.5
     np.testing.assert_array_equal(load(path).initial, [0, 1])
     assert load(path, discount=0.75).criterion.discount == 0.75
+    assert load(path, criterion="episodic", horizon=4).horizon == 4
 
 
 def test_states_without_lines(tmp_path):
@@ -143,6 +145,7 @@ def test_states_without_lines(tmp_path):
             HEADER + "1,0,1,1,0\n2,0,2,1,0\n2,1,1,1,0\n",
             "state 0 has no action; numbers",
         ),
+        ("idstatefrom,id\0action\n" + COMMON, "line 1: (line contains NUL|column 'id.action')"),
         ("# tightrope: {]\n" + COMMON, "line 1, column 3: not JSON"),
         ('# tightrope: {"criterium": 1}\n' + COMMON, "unknown key 'criterium'; .*'criterion'"),
         ('# tightrope: {"initial": {"7": 1}}\n' + COMMON, "initial names state '7'"),

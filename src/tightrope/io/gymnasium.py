@@ -22,7 +22,10 @@ from tightrope.model.mdp import FiniteMDP
 from tightrope.types import Criterion, FloatArray, IntArray
 
 Cost = Any
-"""An (S, A) table, a function of (state, action, next state), or a key of ``info``."""
+"""An (S, A) table, a function of (state, action, next state), or a key of ``info``.
+
+A key of a vector in ``info`` is given with the place in it: ``("cost", 0)``.
+"""
 
 
 def from_gymnasium(
@@ -69,10 +72,7 @@ def from_gymnasium(
     array([[0.5, 0.5],
            [0. , 1. ]])
     """
-    if isinstance(source, str):
-        import gymnasium
-
-        source = gymnasium.make(source)
+    source = named_environment(source)
     inner = getattr(source, "unwrapped", source)
     model = getattr(inner, "model", None)
     if isinstance(model, FiniteMDP):
@@ -289,6 +289,31 @@ def _fields(steps: _Steps, names: Sequence[str] | None, initial: Any) -> dict[st
     }
 
 
+def named_environment(env: Any) -> Any:
+    """The environment itself, or the one that Gymnasium makes of a name."""
+    if not isinstance(env, str):
+        return env
+    import gymnasium
+
+    return gymnasium.make(env)
+
+
+def split_batch(env: Any, observations: Any) -> list[Any]:
+    """The observations of a vector environment one by one."""
+    from gymnasium.vector.utils import iterate
+
+    return list(iterate(env.observation_space, observations))
+
+
+def join_batch(env: Any, actions: list[Any]) -> Any:
+    """Single actions as one of a vector environment."""
+    from gymnasium.vector.utils import concatenate, create_empty_array
+
+    space = env.single_action_space
+    batch: Any = create_empty_array(space, len(actions))
+    return concatenate(space, actions, batch)
+
+
 def index_space(space: Any) -> tuple[int, Callable[[Any], int], Callable[[int], Any]]:
     """A discrete space as numbers from 0: (size, element -> number, number -> element).
 
@@ -346,6 +371,8 @@ def step_costs(
     for i, (name, cost) in enumerate(costs.items()):
         if callable(cost):
             out[i] = cost(observation, action, following)
+        elif isinstance(cost, tuple) and cost[0] in info:
+            out[i] = info[cost[0]][cost[1]]
         elif isinstance(cost, str) and cost in info:
             out[i] = info[cost]
         else:

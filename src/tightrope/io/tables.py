@@ -40,6 +40,7 @@ IDS = {
     "action": ("idaction", "action"),
     "next_state": ("idstateto", "next_state"),
 }
+LINE_END = re.compile(rb"\r\n|\n|\r")
 EXAMPLE = "'idstatefrom,idaction,idstateto,probability,reward'"
 MARK = "# tightrope:"
 EXTRA_KEYS = (
@@ -80,7 +81,11 @@ def load_csv(
         With the file, the line, state and action, and how to mend it.
     """
     table = _read(path, read_bytes(path, max_bytes), cost_columns)
-    fields = {**table.extra, **fields}
+    extra = dict(table.extra)
+    if "criterion" in fields:  # its parameter comes with it
+        extra.pop("horizon", None)
+        extra.pop("discount", None)
+    fields = {**extra, **fields}
     if "criterion" not in fields:
         raise ModelError(
             f"{path}: a table does not say the criterion; load(path, criterion='average'), "
@@ -134,7 +139,8 @@ def _read(path: str | Path, raw: bytes, cost_columns: Sequence[str]) -> _Table:
         if offset == len(raw):
             raise ModelError(f"{path}: no header; expected one such as {EXAMPLE}")
         number += 1
-        end = (raw.find(b"\n", offset) + 1) or len(raw)
+        found = LINE_END.search(raw, offset)
+        end = found.end() if found else len(raw)
         line = decode(path, raw[offset:end], number).strip("\r\n")
         offset = end
         if line.startswith(MARK):
@@ -144,7 +150,7 @@ def _read(path: str | Path, raw: bytes, cost_columns: Sequence[str]) -> _Table:
     delimiter = next((mark for mark in ",;\t" if mark in line), ",")
     roles = [
         _role(f"{path}, line {number}", cell, cost_columns)
-        for cell in next(csv.reader([line], delimiter=delimiter), [])
+        for cell in _cells(f"{path}, line {number}", line, delimiter)
     ]
     for role in roles:
         if roles.count(role) > 1:
@@ -157,6 +163,13 @@ def _read(path: str | Path, raw: bytes, cost_columns: Sequence[str]) -> _Table:
             )
     columns = _columns(path, raw, offset, number, delimiter, roles)
     return _Table(path=path, raw=raw, header_line=number, extra=extra, columns=columns)
+
+
+def _cells(place: str, line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error as error:
+        raise ModelError(f"{place}: {error}") from error
 
 
 def _extra(place: str, found: Any) -> dict[str, Any]:
@@ -202,8 +215,8 @@ def _columns(
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
-    first = raw[offset : offset + 65536].lstrip(b"\r\n").split(b"\n", 1)[0]
-    cells = next(csv.reader([first.decode("utf-8", "replace")], delimiter=delimiter), [])
+    first = LINE_END.split(raw[offset : offset + 65536].lstrip(b"\r\n"), maxsplit=1)[0]
+    cells = _cells(f"{path}, line {number + 1}", first.decode("utf-8", "replace"), delimiter)
     types = dict.fromkeys(roles, pa.float64())
     for role, cell in zip(roles, cells):
         if role in IDS:

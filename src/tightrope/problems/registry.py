@@ -34,6 +34,28 @@ PROBLEMS: dict[str, Problem] = {
         title="6x6 Box: reach the goal, do not push the box into a corner [CON, Figure 1]",
         episodes=1500,
     ),
+    "inventory": Problem(
+        home="tightrope.problems.operations:inventory",
+        title="stock of one product with ragged orders; holding and ordering costs [Puterman, 3.2]",
+    ),
+    "media-buffer": Problem(
+        home="tightrope.problems.operations:media_buffer",
+        title="media player with a fast and a slow channel [Bura et al. 2022, Section 6]",
+    ),
+    "budget-pacing": Problem(
+        home="tightrope.problems.operations:budget_pacing",
+        title="bidding in repeated auctions with a budget [Balseiro and Gur 2019]",
+    ),
+    "service-queue": Problem(
+        home="tightrope.problems.operations:service_queue",
+        title="queue with a choice of service rate and admitted flow [Altman, Ch. 5]",
+        learners=(),
+    ),
+    "machine-replacement": Problem(
+        home="tightrope.problems.operations:machine_replacement",
+        title="a machine that wears out: keep, repair or replace [Derman, Ch. 1]",
+        learners=(),
+    ),
     "random-cmdp": Problem(
         home="tightrope.problems.random:random_cmdp",
         title="random sparse constrained model with binding capacities",
