@@ -1,6 +1,9 @@
 """Mutated files end in a valid model or in a located error: no crash, no hang, no wrong silence."""
 
+import io
+import re
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -19,6 +22,8 @@ TOKENS = [
     b"null", b"true", b"\x00", b"\xff", b"\xef\xbb\xbf", b"uniform", b"identity", b"reset", b"T:",
     b"R:", b"start:", b"states:", b"mdp", b"dtmc", b"cost:a", b"reward", b"1_0", b"0x1", b"\xe2",
 ]  # fmt: skip
+NUMBER = re.compile(rb"\d+(\.\d+)?")
+NUMBERS = [b"0", b"1", b"2", b"3", b"-1", b"0.5", b"0.25", b"7", b"1e-3", b"1e400", b"12345678901"]
 BASES = {
     "npz": list(models().values()),
     "json": list(models().values()),
@@ -44,7 +49,13 @@ def base_files(kind, folder):
 
 
 def mutate(raw, rng):
-    """One to four random edits of bytes, words or lines."""
+    """A number for a number, or one to four random edits of bytes, words or lines."""
+    if rng.random() < 0.5:
+        found = list(NUMBER.finditer(raw))
+        if found:
+            one = found[int(rng.integers(len(found)))]
+            other = NUMBERS[int(rng.integers(len(NUMBERS)))]
+            return raw[: one.start()] + other + raw[one.end() :]
     for _ in range(int(rng.integers(1, 5))):
         at = int(rng.integers(0, len(raw) + 1))
         to = min(len(raw), at + int(rng.integers(1, 40)))
@@ -68,6 +79,17 @@ def mutate(raw, rng):
     return raw
 
 
+def mutate_member(raw, rng):
+    """Edit one array inside an .npz file, under a checksum that fits."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(raw)) as old, zipfile.ZipFile(out, "w") as new:
+        victim = int(rng.integers(len(old.namelist())))
+        for i, name in enumerate(old.namelist()):
+            body = old.read(name)
+            new.writestr(name, mutate(body, rng) if i == victim else body)
+    return out.getvalue()
+
+
 def check(kind, count, folder, seed):
     """Load `count` mutated files; returns how many were models and how many errors."""
     rng = np.random.default_rng(seed)
@@ -77,7 +99,8 @@ def check(kind, count, folder, seed):
     for number in range(count):
         files = dict(bases[number % len(bases)])
         victim = sorted(files)[int(rng.integers(len(files)))]
-        files[victim] = mutate(files[victim], rng)
+        change = mutate_member if kind == "npz" and number % 4 else mutate
+        files[victim] = change(files[victim], rng)
         for name, raw in files.items():
             (folder / name).write_bytes(raw)
         try:

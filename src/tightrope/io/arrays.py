@@ -11,10 +11,12 @@ import difflib
 import io
 import json
 import math
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -36,6 +38,7 @@ NUMBERS = (
 INTEGERS = ("transitions_indices", "transitions_indptr", "transitions_shape")
 TEXTS = ("senses", "state_names", "action_names", "cost_names")
 KEYS = (*NUMBERS, *INTEGERS, *TEXTS, "available", "criterion", "horizon", "discount")
+HEADER_FAULTS = (ValueError, TypeError, KeyError, SyntaxError, TokenError, Warning, RecursionError)
 TRUE_FALSE = "booleans (or 0 and 1)"
 
 
@@ -86,8 +89,10 @@ def _npz_value(path: str | Path, name: str, raw: bytes) -> Any:
         version = np.lib.format.read_magic(file)
         if version not in read_header:
             raise ValueError(f"npy format {version}")
-        shape, fortran, dtype = read_header[version](file)
-    except (ValueError, SyntaxError, TypeError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an odd header would be read in another way
+            shape, fortran, dtype = read_header[version](file)
+    except HEADER_FAULTS as error:
         raise ModelError(f"{path}: key '{name}' is no NumPy array ({error})") from error
     if dtype.hasobject:
         raise ModelError(
