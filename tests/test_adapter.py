@@ -5,10 +5,15 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from tightrope.adapter import Discretise, FiniteMDPEnv, FiniteMDPVectorEnv, environment_id
+from tightrope.adapter import (
+    Discretise,
+    FiniteMDPEnv,
+    FiniteMDPVectorEnv,
+    environment_id,
+    registered_problems,
+)
 from tightrope.errors import ConfigError
 from tightrope.model.mdp import FiniteMDP
-from tightrope.problems.registry import PROBLEMS
 
 RNG = np.random.default_rng(5)
 
@@ -174,7 +179,7 @@ def test_bernoulli_feedback_draws_zeros_and_ones_with_the_means():
         FiniteMDPEnv(model.replace(rewards=[[2.0]]), feedback="bernoulli")
 
 
-@pytest.mark.parametrize("problem", [name for name in PROBLEMS if name != "random-cmdp"])
+@pytest.mark.parametrize("problem", registered_problems())
 def test_every_problem_is_registered(problem):
     env = gymnasium.make(environment_id(problem))
     assert isinstance(env.unwrapped, FiniteMDPEnv)

@@ -1,6 +1,6 @@
 """Finite models as Gymnasium environments, one or many at once, and a discretiser.
 
-``import tightrope.adapter`` registers every problem: ``gymnasium.make("tightrope/MarsRover-v0")``,
+``import tightrope.adapter`` registers the problems: ``gymnasium.make("tightrope/MarsRover-v0")``,
 and so does ``import tightrope`` after ``import gymnasium``. ``gymnasium.make_vec`` makes copies
 that step in one NumPy pass.
 
@@ -318,11 +318,16 @@ def environment_id(problem: str) -> str:
     return "tightrope/" + "".join(word.capitalize() for word in problem.split("-")) + "-v0"
 
 
-def register() -> None:
-    """Register every problem with Gymnasium; importing this module does it."""
+def registered_problems() -> list[str]:
+    """Names of the problems that are one finite model (not a sequence of them)."""
     from tightrope.problems.registry import PROBLEMS
 
-    for name in PROBLEMS:
+    return [name for name, one in PROBLEMS.items() if ".loop_free:" not in one.home]
+
+
+def register() -> None:
+    """Register these problems with Gymnasium; importing this module does it."""
+    for name in registered_problems():
         if environment_id(name) not in gymnasium.registry:
             gymnasium.register(
                 environment_id(name),

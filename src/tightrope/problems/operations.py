@@ -71,23 +71,23 @@ def inventory(
     *,
     max_stock: int = 5,
     demand: Sequence[float] = (0.1, 0.2, 0.3, 0.2, 0.15, 0.05),
-    price: float = 1.0,
     unit_cost: float = 0.25,
     order_cost: float = 0.3,
     holding: float = 3.2,
-    ordering: float = 3.0,
+    ordering: float = 2.0,
     horizon: int = 7,
     criterion: Criterion | None = None,
 ) -> FiniteMDP:
     """Periodic-review stock of one product; what is not in stock is a lost sale [Puterman, 3.2].
 
     The state is the stock 0..max_stock in the morning. An order of a <= max_stock - stock units (so
-    the actions are ragged) comes at once, then demand d has probability ``demand[d]``. A unit sold
-    earns `price`. Ordering costs ``order_cost + unit_cost * a`` (nothing for a = 0) and holding
-    costs the stock after the order, as a share of `max_stock`; over the episode (a week) they stay
-    below `ordering` and `holding`: m = 2. Starts with an empty stock.
+    the actions are ragged) comes at once, then demand d has probability ``demand[d]``. All is
+    normalised to [0, 1]: the reward is the number sold, and the cost of holding the stock after the
+    order, both as a share of `max_stock`; ordering costs ``order_cost + unit_cost * a`` (nothing
+    for a = 0) as a share of the largest order's. Over the episode (a week) they stay below
+    `holding` and `ordering`: m = 2. Starts with an empty stock.
 
-    Optimum of the default, per episode: 9.3829039023 (both bind).
+    Optimum of the default, per episode: 1.9209095540 (both bind).
 
     Source: M. Puterman, Markov Decision Processes, 1994, Section 3.2.
 
@@ -99,6 +99,7 @@ def inventory(
     if abs(law.sum() - 1.0) > 1e-9:
         raise ConfigError(f"demand probabilities sum to {law.sum():.10g}, expected 1")
     size = _positive("max_stock", max_stock) + 1
+    dearest = order_cost + unit_cost * max_stock
     moves, available = np.zeros((size, size, size)), np.zeros((size, size), dtype=bool)
     rewards, costs = np.zeros((size, size)), np.zeros((2, size, size))
     for stock in range(size):
@@ -107,9 +108,9 @@ def inventory(
             sold = np.minimum(np.arange(law.size), level)
             np.add.at(moves[stock, order], level - sold, law)
             available[stock, order] = True
-            rewards[stock, order] = price * law @ sold
+            rewards[stock, order] = law @ sold / max_stock
             costs[0, stock, order] = level / max_stock
-            costs[1, stock, order] = order_cost + unit_cost * order if order else 0.0
+            costs[1, stock, order] = (order_cost + unit_cost * order if order else 0.0) / dearest
     return FiniteMDP(
         transitions=moves,
         axes="sas",

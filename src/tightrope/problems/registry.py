@@ -49,12 +49,12 @@ PROBLEMS: dict[str, Problem] = {
     "service-queue": Problem(
         home="tightrope.problems.operations:service_queue",
         title="queue with a choice of service rate and admitted flow [Altman, Ch. 5]",
-        learners=(),
+        learners=("uniform", "oracle"),
     ),
     "machine-replacement": Problem(
         home="tightrope.problems.operations:machine_replacement",
         title="a machine that wears out: keep, repair or replace [Derman, Ch. 1]",
-        learners=(),
+        learners=("uniform", "oracle"),
     ),
     "random-cmdp": Problem(
         home="tightrope.problems.random:random_cmdp",
