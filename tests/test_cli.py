@@ -54,6 +54,33 @@ def test_plan_with_another_capacity(call, capacity, value):
     assert json.loads(out)["value"] == pytest.approx(value, abs=1e-7)
 
 
+def test_plan_frontier(call):
+    code, out, _ = call("plan", "mars-rover", "--frontier", "cost", "--json")
+    curve = json.loads(out)["frontier"]
+    assert code == 0
+    assert curve["error"] <= 1e-7
+    assert curve["least_capacity"] == pytest.approx(4.0058e-6, abs=1e-10)
+    assert np.interp(0.2, curve["capacities"], curve["values"]) == pytest.approx(
+        1.51699026, abs=2e-7
+    )
+    code, out, _ = call("plan", "mars-rover", "--frontier", "cost")
+    assert code == 0
+    assert "yes" in out
+    assert "breakpoints" in out
+    code, _, err = call("plan", "mars-rover", "--frontier", "coast")
+    assert code == 2
+    assert "did you mean 'cost'" in err
+
+
+@pytest.mark.parametrize("problem", ["riverswim", "access-control", "service-queue"])
+def test_plan_average(call, problem):
+    code, out, _ = call("plan", problem, "--json")
+    assert code == 0
+    answer = json.loads(out)
+    assert answer["status"] == "solved"
+    assert answer["gap"] <= 1e-9
+
+
 def test_plan_infeasible(call):
     code, out, _ = call("plan", "box", "--capacity", "cost=0.01", "--json")
     answer = json.loads(out)

@@ -14,6 +14,7 @@ from tightrope.errors import ConfigError, TightropeError
 
 if TYPE_CHECKING:
     from tightrope.planning import Solution
+    from tightrope.planning.frontier import Frontier
 
 app = typer.Typer(
     add_completion=False,
@@ -85,6 +86,12 @@ def plan_(
     ] = None,
     solver: Annotated[str, typer.Option(help="auto, lp, column-generation, ...")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Save the policy to this file.")] = None,
+    frontier: Annotated[
+        str | None, typer.Option(help="NAME: the optimum as a function of that capacity, too.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Every breakpoint of the frontier.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """The exact constrained optimum of a model, with its certificate and shadow prices."""
@@ -100,10 +107,20 @@ def plan_(
         from tightrope.model.policy import save_policy
 
         save_policy(out, solution.policy)
+    curve = None
+    if frontier is not None:
+        from tightrope.planning.frontier import frontier as trace
+
+        curve = trace(mdp, frontier, exact=exact)
     if as_json:
-        typer.echo(json.dumps(solution.to_json(), indent=1))
+        answer = solution.to_json()
+        if curve is not None:
+            answer["frontier"] = curve.to_json()
+        typer.echo(json.dumps(answer, indent=1))
     else:
         _print_solution(solution)
+        if curve is not None:
+            _print_frontier(curve)
     if solution.status.value != "solved":
         raise typer.Exit(1)
 
@@ -130,17 +147,42 @@ def _print_solution(solution: Solution) -> None:
     costs = least["costs"] if least else answer["costs"]
     if answer["capacities"]:
         typer.echo("")
-        typer.echo(f"{'constraint':16} {'cost':>14} {'capacity':>14} {'multiplier':>14}")
+        typer.echo(f"{'constraint':16} {'cost':>14} {'capacity':>14} {'multiplier':>14}  binds")
         for name, limit in answer["capacities"].items():
             price = answer["multipliers"][name]
             shown = "-" if price is None else f"{price:.8g}"
-            typer.echo(f"{name:16} {costs[name]:14.8g} {limit:14.8g} {shown:>14}")
+            binds = "yes" if name in solution.binding else "no"
+            typer.echo(f"{name:16} {costs[name]:14.8g} {limit:14.8g} {shown:>14}  {binds}")
     if least:
         typer.echo("")
         typer.echo(
             f"The costs shown are those of the policy of least violation (value "
             f"{least['policy_value']:.8g}); it exceeds a capacity by {least['shortfall']:.8g}."
         )
+
+
+FRONTIER_ROWS = 20
+
+
+def _print_frontier(curve: Frontier) -> None:
+    shown = curve.to_json()
+    count = len(shown["capacities"])
+    how = "exact" if curve.exact else f"error at most {curve.error:.2g}"
+    typer.echo("")
+    typer.echo(
+        f"frontier    {curve.name}: {count} breakpoints, {how}, {curve.programs} dynamic programs"
+    )
+    word = "least" if curve.sign > 0 else "highest"
+    typer.echo(f"            {word} capacity that can be kept {curve.least_capacity:.8g}")
+    typer.echo(f"            it stops to matter at {curve.binds_until:.8g}")
+    typer.echo("")
+    typer.echo(f"{'capacity':>14} {'optimum':>14} {'multiplier after':>18}")
+    slopes = [*shown["multipliers"], 0.0]
+    step = max(1, -(-count // FRONTIER_ROWS))
+    for k in sorted({*range(0, count, step), count - 1}):
+        typer.echo(f"{shown['capacities'][k]:14.8g} {shown['values'][k]:14.8g} {slopes[k]:18.8g}")
+    if step > 1:
+        typer.echo(f"(every {step}th breakpoint; --json has them all)")
 
 
 @app.command()

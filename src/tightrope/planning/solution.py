@@ -95,6 +95,15 @@ class Solution:
             return math.inf
         return max(0.0, self.upper_bound - self.lower_bound) / max(1.0, abs(self.value))
 
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """Names of the capacities that the policy uses up (to 1e-9) or that have a price."""
+        if self.value is None:
+            return ()
+        near = np.abs(self.costs - self.capacities) <= 1e-9 * np.maximum(1, np.abs(self.capacities))
+        tight = near | (self.multipliers > 1e-9)
+        return tuple(name for name, flag in zip(self.cost_names, tight) if flag)
+
     def require_solved(self) -> Solution:
         """The solution itself, or PlanError unless it is solved."""
         if self.status is not Status.SOLVED:
