@@ -1,0 +1,117 @@
+"""Column generation against HiGHS on the whole program of the same model, side by side.
+
+    python -m benchmarks.planning [--small] [--large]
+
+HiGHS is the fastest of its default, simplex and interior point, presolve on, tolerances 1e-9,
+timed over `run()` alone (the program is built and passed before). Column generation is timed over
+the whole of `plan`, its certificate included. One core; medians of `repeats` runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import platform
+import resource
+import statistics
+import time
+
+import highspy
+
+import tightrope as tr
+from tightrope.planning import lp
+from tightrope.planning.episodic import signed_tables
+
+METHODS = {
+    "default": {},
+    "simplex": {"solver": "simplex", "presolve": "on"},
+    "ipm": {"solver": "ipm", "presolve": "on"},
+}
+
+
+def whole_program(model: tr.FiniteMDP, budget: float) -> dict[str, tuple[float, float]]:
+    """Seconds and value of each HiGHS method; stops a method after `budget` seconds."""
+    out = {}
+    tables, limits = signed_tables(model)
+    program = lp.episodic_program(tables, model.horizon, limits)
+    for name, options in METHODS.items():
+        highs = lp.load(*program)
+        for key, value in options.items():
+            highs.setOptionValue(key, value)
+        highs.setOptionValue("threads", 1)
+        highs.setOptionValue("time_limit", budget)
+        started = time.perf_counter()
+        highs.run()
+        seconds = time.perf_counter() - started
+        solved = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        out[name] = (seconds, highs.getInfo().objective_function_value if solved else float("nan"))
+    return out
+
+
+def compare(label: str, model: tr.FiniteMDP, target: float, repeats: int, budget: float) -> None:
+    """One row of the table."""
+    tr.plan(model)
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        solution = tr.plan(model)
+        seconds.append(time.perf_counter() - started)
+    ours = statistics.median(seconds)
+    theirs = whole_program(model, budget)
+    solved = {k: v for k, v in theirs.items() if abs(v[1] - solution.value) <= 1e-6}
+    if not solved:
+        print(f"{label:28} no HiGHS method agreed within {budget:.0f} s: {theirs}")
+        return
+    fastest = min(solved, key=lambda k: solved[k][0])
+    ratio = solved[fastest][0] / ours
+    times = ", ".join(f"{k} {v[0]:.3g} s" for k, v in theirs.items())
+    verdict = "reached" if ratio >= target else "NOT REACHED"
+    print(
+        f"{label:28} {1e3 * ours:9.2f} ms {solution.statistics['dynamic_programs']:4d} programs "
+        f"{ratio:8.0f}x of {fastest:8} (target {target:.0f}x: {verdict}; {times}; gap "
+        f"{solution.gap:.1e})",
+        flush=True,
+    )
+
+
+def large(num_states: int) -> None:
+    """Four million transitions, relative gap 1e-6."""
+    started = time.perf_counter()
+    model = tr.problems.random_cmdp(num_states, 4, horizon=30, num_costs=1)
+    built = time.perf_counter() - started
+    tr.plan(tr.problems.random_cmdp(20_001, 4, horizon=2))  # compile the parallel sweep
+    solution = tr.plan(model, tolerance=1e-6)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"S = {num_states:,}: built in {built:.1f} s, solved in {solution.seconds:.1f} s, "
+        f"{solution.statistics['dynamic_programs']} programs, gap {solution.gap:.1e}, peak memory "
+        f"{peak:.2f} GiB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--small", action="store_true", help="leave S = 500 out")
+    parser.add_argument("--large", action="store_true", help="only S = 100,000")
+    arguments = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    if arguments.large:
+        large(100_000)
+        return
+    compare("mars-rover", tr.problems.mars_rover(), 200, 51, 60)
+    compare("box", tr.problems.box(), 200, 51, 60)
+    for num_states, target in ((100, 500), (500, 1500)):
+        if arguments.small and num_states > 100:
+            continue
+        for m in (1, 3):
+            model = tr.problems.random_cmdp(num_states, 4, horizon=30, num_costs=m)
+            label = f"random S={num_states} A=4 H=30 m={m}"
+            compare(label, model, target if m == 1 else target / 2, 15, 300)
+
+
+if __name__ == "__main__":
+    main()
