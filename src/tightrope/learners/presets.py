@@ -87,4 +87,59 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         # Good on both models: phases 200, 1000, 5000 and steps 0.3, 1.
         "tuned": {"phase": 1000, "step_size": 1.0},
     },
+    "conrl-lagrangian": {
+        # ConRL's tuned bonus. N and step by search over N in (10, 20, 100), steps 0.02..0.2, with
+        # and without `carry`, Mars rover, 500 episodes: without it the early responses to
+        # multiplier 0 stay a tenth of the mixture.
+        "tuned": {
+            "bonus_scale": 3e-6,
+            "unvisited_bonus": 1.0,
+            "iterations": 10,
+            "step": 0.02,
+            "carry": True,
+        },
+        # The authors' program: step 0.2 on Mars rover; it takes 10 on Box (give step=10).
+        "paper-experiments": {
+            "bonus": "flat",
+            "bonus_scale": 1e-3,
+            "unvisited_bonus": 1.0,
+            "iterations": 10,
+            "step": 0.2,
+            "carry": True,
+            "play": "mean-multiplier",
+        },
+    },
+    "conrl-convex": {
+        # ConRL's tuned bonus, and values kept where the true ones are.
+        "tuned": {"bonus_scale": 3e-6, "unvisited_bonus": 1.0, "within": True},
+    },
+    "conrl-knapsack": {
+        # ConRL's tuned bonus. On Mars rover, 300 episodes, epsilon 0, 0.05 and 0.2 gave the same
+        # run (exploring uses up the budget first): a small one, for what sampling adds.
+        "tuned": {"bonus_scale": 3e-6, "unvisited_bonus": 1.0, "epsilon": 0.05},
+    },
+    "rcpo": {
+        # Search over actor steps 0.001..0.1, entropy 0.001..0.1 and multiplier steps 0.0003..0.005
+        # on Mars rover, 5,000 episodes: the largest entropy explored most and ended highest.
+        "tuned": {
+            "actor_step": 0.05,
+            "critic_step": 0.05,
+            "entropy": 0.1,
+            "multiplier_step": 1e-3,
+        },
+        # Published: Adam 1e-3, entropy 1e-3, multiplier step 1e-3 (Box: give 1e-2), no bound.
+        "paper-experiments": {
+            "actor_step": 1e-3,
+            "critic_step": 1e-3,
+            "entropy": 1e-3,
+            "multiplier_step": 1e-3,
+        },
+    },
+    "appropo": {
+        # Search over actor steps 0.02..0.1, entropy 0.001..0.1, steps 0.1..1 and rounds of 20 and
+        # 100, Mars rover, 4,000 episodes. The floor is the problem's (1.4 Mars rover, 1.58 Box).
+        "tuned": {"actor_step": 0.05, "critic_step": 0.05, "entropy": 0.05, "reward_floor": 1.4},
+        # Published: momentum 0.9, step 1/sqrt(t) (Box: 10/sqrt(t), 25 trajectories a round).
+        "paper-experiments": {"momentum": 0.9, "step": 1.0, "reward_floor": 1.4},
+    },
 }

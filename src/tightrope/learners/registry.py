@@ -28,6 +28,26 @@ LEARNERS = {
         "tightrope.learners.conrl:LEARNER",
         "ConRL with the exact planner: optimism under constraints",
     ),
+    "conrl-lagrangian": Entry(
+        "tightrope.learners.conrl_lagrangian:LEARNER",
+        "ConRL with the Lagrangian planner of the paper's experiments",
+    ),
+    "conrl-convex": Entry(
+        "tightrope.learners.conrl_convex:LEARNER",
+        "ConRL for concave objectives under convex constraints",
+    ),
+    "conrl-knapsack": Entry(
+        "tightrope.learners.conrl_knapsack:LEARNER",
+        "ConRL with hard budgets over all episodes",
+    ),
+    "rcpo": Entry(
+        "tightrope.learners.rcpo:LEARNER",
+        "RCPO: actor-critic with a slowly moving penalty (baseline)",
+    ),
+    "appropo": Entry(
+        "tightrope.learners.appropo:LEARNER",
+        "ApproPO: feasibility by online gradient descent against an RL oracle (baseline)",
+    ),
     "oracle": Entry(
         "tightrope.learners.baselines:ORACLE",
         "plays the optimal policy of the true model (baseline)",

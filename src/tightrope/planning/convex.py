@@ -235,7 +235,12 @@ def plan_convex(
     actions = first_columns(reach)
     low, high = reach.ends(actions)
     limits = (low.min(axis=0), high.max(axis=0))
-    master, described = _master(model, names, limits, objective, constraint, within)
+    master = make_master(
+        names, model.signs, model.capacities, limits, objective, constraint, within
+    )
+    described: dict[str, Any] = {"channels": names}
+    if within is not None:
+        described["within"] = tuple(within)
     if isinstance(master, CutMaster):
         _probe(master, *limits)
     found = solve(reach, master, actions, tolerance=tolerance, max_programs=max_programs)
@@ -287,39 +292,42 @@ def _radius(name: str, given: Any, count: int, shape: tuple[int, int]) -> FloatA
     return np.broadcast_to(radius, (count, *shape))[:, None]
 
 
-def _master(
-    model: FiniteMDP, names: list[str], limits: tuple[FloatArray, FloatArray],
-    objective: Function | None, constraint: Function | Sequence[Function] | None,
-    within: tuple[float, float] | None,
-) -> tuple[Master, dict[str, Any]]:  # fmt: skip
-    """The master for what the user gave, and what of it the statistics record."""
-    count = len(names) - model.num_costs
+def make_master(
+    names: list[str], signs: FloatArray, capacities: FloatArray,
+    limits: tuple[FloatArray, FloatArray], objective: Function | None,
+    constraint: Function | Sequence[Function] | None, within: tuple[float, float] | None,
+) -> Master:  # fmt: skip
+    """The master for what the user gave.
+
+    Parameters
+    ----------
+    names : of the n channels, rewards first, then the m costs
+    limits : smallest and largest value of every channel
+    """
+    count = len(names) - signs.size
     given: list[Function] = (
         list(constraint) if isinstance(constraint, list | tuple) else [constraint]
     )
     if constraint is None:
         given = []
-    elif model.num_costs == 0:
+    elif signs.size == 0:
         raise ConfigError("a constraint needs costs, and this model has none")
-    described: dict[str, Any] = {"channels": names}
-    if within is not None:
-        if not within[0] < within[1]:
-            raise ConfigError(f"within must be (low, high) with low < high, got {within}")
-        described["within"] = tuple(within)
+    if within is not None and not within[0] < within[1]:
+        raise ConfigError(f"within must be (low, high) with low < high, got {within}")
     functions = [f for f in (objective, *given) if f is not None]
-    conic = [_is_conic(f, count if f is objective else model.num_costs) for f in functions]
+    conic = [_is_conic(f, count if f is objective else signs.size) for f in functions]
     if any(conic) and not all(conic):
         raise ConfigError(
             "give the objective and the constraints either all as CVXPY expressions or all as "
             "callables that return (value, gradient)"
         )
-    rows = list(zip(model.signs, model.capacities)) if constraint is None else []
+    rows = list(zip(signs, capacities)) if constraint is None else []
     if any(conic):
-        return _conic(names, count, objective, given, rows, within), described
+        return _conic(names, count, objective, given, rows, within)
     given += [_linear(sign, i, capacity) for i, (sign, capacity) in enumerate(rows)]
     if objective is None:
         objective = _total
-    return CutMaster(objective, given, count, *limits, within), described
+    return CutMaster(objective, given, count, *limits, within)
 
 
 def _total(y: FloatArray) -> tuple[float, FloatArray]:

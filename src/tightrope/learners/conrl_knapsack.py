@@ -1,0 +1,284 @@
+"""ConRL with hard budgets over K episodes, which may be stayed out of.
+
+Reference: [CON] Brantley et al. 2020, Section 5: Algorithm 1 with KnapsackConPlanner, Eq. (13).
+
+ConRL plans with ``(1 - epsilon) B_i / K`` an episode, and stops for ever, by its null action, when
+the budgets say so. The problem needs a null action (`problems.with_null_action`): it gives the null
+episode, is known exactly, and is never estimated nor given a bonus.
+
+Deviations:
+1. As in `conrl`: self-loops of unvisited pairs, least violation of an infeasible optimistic model.
+2. `stop` = 'on-violation' is the paper's rule: null for ever once a budget is exceeded. Ours never
+   exceed one, on any sample path: 'before-violation' stays out of an episode when what was used
+   plus H times the largest cost of a step could exceed a budget; 'before-violation-step' plays the
+   steps that surely fit and takes the null action from then on (it must exist in every state).
+3. epsilon above its theory value is allowed, below it nothing is proved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tightrope.errors import ConfigError, Status
+from tightrope.estimation.counts import Counts, add_episodes, empty_counts
+from tightrope.learners import conrl
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy
+from tightrope.planning import column_generation
+from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+STOPS = ("on-violation", "before-violation", "before-violation-step")
+RUNNING, VIOLATED, MIGHT_VIOLATE = 0, 1, 2
+FOR_EVER = Stop("episodes", 1024)
+BUDGET_EPS = 1e-12  # of a budget: sums of costs are rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(conrl.Config):
+    """Constants of ConRL's bonus (see `learners.conrl`), the budgets and when to stop.
+
+    Attributes
+    ----------
+    budgets : tuple of m numbers
+        What all `episodes` together may consume.
+    episodes : int
+        K.
+    epsilon : float in [0, 1)
+        The plan keeps (1 - epsilon) of the budgets.
+    stop : 'on-violation', 'before-violation' or 'before-violation-step'
+    null_action, out_state : int
+        Where the null action and its absorbing state are; -1 is the last.
+    """
+
+    budgets: tuple[float, ...] = ()
+    episodes: int = 1
+    epsilon: float = 0.0
+    stop: str = "on-violation"
+    null_action: int = -1
+    out_state: int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stop not in STOPS:
+            raise ConfigError(f"stop must be one of {STOPS}, got {self.stop!r}")
+        if self.stage_clip:
+            raise ConfigError("conrl-knapsack has no stage_clip")
+
+
+def aggregate_regret(spec: ProblemSpec, episodes: int, delta: float, c: float = 1.0) -> float:
+    """AggReg(delta): K times the bound of Theorem 3.4 at k = K [CON, Section 5].
+
+    `c` is the absolute constant that the paper leaves open.
+    """
+    S, A, H, k = spec.num_states, spec.num_actions, spec.horizon, episodes
+    log = math.log(S * A * H * (spec.num_costs + 1) * k / delta)
+    first = S * math.sqrt(A * H**3) * math.sqrt(math.log(k) * log) / math.sqrt(k)
+    return c * k * (first + S**1.5 * A * H**2 * math.sqrt(math.log(2) + log) / k)
+
+
+def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
+    """Theorem 5.1: epsilon = AggReg(delta) / min_i B_i, with B_i = K times the capacity.
+
+    Where that is 1 or more, the theorem says nothing, and `check` refuses it with the numbers.
+    """
+    budgets = tuple(float(x) for x in episodes * spec.capacities)
+    smallest = min(budgets, default=0.0)
+    wanted = aggregate_regret(spec, episodes, delta)
+    return Config(
+        delta=delta, budgets=budgets, episodes=episodes,
+        epsilon=wanted / smallest if smallest > 0 else math.inf,
+    )  # fmt: skip
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """What ConRL asks, budgets, an epsilon in [0, 1), and a null action."""
+    conrl.check_problem(spec, "conrl-knapsack")
+    if spec.num_costs == 0 or len(config.budgets) != spec.num_costs:
+        raise ConfigError(f"got {len(config.budgets)} budgets, expected m = {spec.num_costs} >= 1")
+    if (spec.signs < 0).any():
+        raise ConfigError("budgets bound costs from above: this problem has a '>=' cost")
+    for name, budget in zip(spec.cost_names, config.budgets):
+        if not (math.isfinite(budget) and budget >= 0):
+            raise ConfigError(
+                f"budget of '{name}' is {budget}: the least achievable consumption is 0"
+            )
+    if not 0.0 <= config.epsilon < 1.0:
+        need = aggregate_regret(spec, config.episodes, config.delta)
+        raise ConfigError(
+            f"epsilon must be in [0, 1), got {config.epsilon:.6g}; Theorem 5.1 asks AggReg/min B = "
+            f"{need:.6g}/{min(config.budgets):.6g}: it needs budgets above {need:.6g}. "
+            "Give epsilon (preset 'tuned')"
+        )
+    starts = np.flatnonzero(spec.initial > 0)
+    needed = np.arange(spec.num_states) if config.stop == STOPS[2] else starts
+    missing = needed[~spec.available[needed, config.null_action]]
+    if missing.size:
+        raise ConfigError(
+            f"the null action {config.null_action % spec.num_actions} is not available in state "
+            f"{missing[0]}; make the problem with problems.with_null_action"
+            + ("(model, anywhere=True)" if config.stop == STOPS[2] else "(model)")
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class State:
+    """What is carried from episode to episode."""
+
+    spec: ProblemSpec
+    config: Config
+    episode: int  #: the episode that the present plan is for, from 1
+    counts: Counts
+    pool: IntArray  #: (P, H, S) int32, the first `basic` rows are the mixture that is planned
+    basic: int
+    weights: FloatArray  #: (basic,)
+    multipliers: FloatArray  #: (m,)
+    value: float
+    used: FloatArray  #: (m,) consumption so far
+    earned: float  #: sampled reward so far
+    safe_steps: int  #: steps of the next episode that are played
+    stop_reason: int  #: 0 running, 1 a budget was exceeded, 2 one could be
+    stopped_at: int  #: first episode stayed out of; 0 while running
+    infeasible_plans: int
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    """No data; the null action is known to lead out."""
+    check(spec, config)
+    size = column_generation.pool_size(spec.num_costs)
+    state = State(
+        spec=spec,
+        config=config,
+        episode=1,
+        counts=empty_counts(spec),
+        pool=np.zeros((size, spec.horizon, spec.num_states), dtype=np.int32),
+        basic=0,
+        weights=np.zeros(0),
+        multipliers=np.zeros(spec.num_costs),
+        value=0.0,
+        used=np.zeros(spec.num_costs),
+        earned=0.0,
+        safe_steps=spec.horizon,
+        stop_reason=RUNNING,
+        stopped_at=0,
+        infeasible_plans=0,
+    )
+    null, out = config.null_action % spec.num_actions, config.out_state % spec.num_states
+    rows = np.flatnonzero(spec.available[:, null]) * spec.num_actions + null
+    state.counts.successors[state.counts.start[rows]] = out
+    _decide(state)
+    _plan(state)
+    return state
+
+
+def policy(state: State) -> Policy:
+    """The planned mixture as far as it is safe, the null action from then on."""
+    spec, null = state.spec, state.config.null_action % state.spec.num_actions
+    if state.stop_reason:
+        actions = np.argmax(spec.available, axis=1).astype(np.int32)
+        actions[spec.available[:, null]] = null
+        return DeterministicPolicy(actions)
+    planned = state.pool[: state.basic].copy()
+    planned[:, state.safe_steps :] = null  # all steps are safe except under the step-level rule
+    parts = tuple(DeterministicPolicy(table) for table in planned)
+    return parts[0] if state.basic == 1 else MixturePolicy(parts, state.weights.copy())
+
+
+def horizon(state: State) -> Stop:
+    """Replan after every episode, until there is nothing left to decide."""
+    return FOR_EVER if state.stop_reason else conrl.ONE_EPISODE
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    """Add up what was consumed, decide whether to go on, and plan."""
+    e, spec = experience, state.spec
+    largest = spec.cost_ranges[:, 1]
+    if (e.costs > largest + conrl.RANGE_EPS).any():
+        i = int(np.argmax((e.costs > largest + conrl.RANGE_EPS).any(axis=(0, 1))))
+        raise ConfigError(
+            f"cost '{spec.cost_names[i]}' of {e.costs[:, :, i].max():.6g} exceeds the declared "
+            f"range, at most {largest[i]:.6g}: budgets cannot be kept surely"
+        )
+    state.used = state.used + e.costs.sum(axis=(0, 1))
+    state.earned += float(e.rewards.sum())
+    state.episode += len(e.actions)
+    if not state.stop_reason:
+        add_episodes(state.counts, e.states, e.actions, e.rewards, e.costs)
+        _decide(state)
+        _plan(state)
+    return state, {
+        "stop_reason": state.stop_reason,
+        "stopped_at": state.stopped_at,
+        "earned": state.earned,
+        "budget_left": np.array(state.config.budgets) - state.used,
+        "infeasible_plans": state.infeasible_plans,
+        "optimistic_value": state.value,
+        "multiplier": state.multipliers,
+    }
+
+
+def _decide(state: State) -> None:
+    """The stopping rule."""
+    spec, config = state.spec, state.config
+    budgets = np.array(config.budgets)
+    left = budgets - state.used
+    slack = BUDGET_EPS * np.maximum(1.0, budgets)
+    largest = np.maximum(spec.cost_ranges[:, 1], 0.0)
+    reason = RUNNING
+    if config.stop == "on-violation":
+        reason = VIOLATED if (left < -slack).any() else RUNNING
+    else:
+        fits = np.full(spec.num_costs, float(spec.horizon))
+        some = largest > 0
+        fits[some] = np.floor((left[some] + slack[some]) / largest[some])
+        state.safe_steps = int(np.clip(fits.min(), 0, spec.horizon))
+        least = 1 if config.stop == "before-violation-step" else spec.horizon
+        reason = MIGHT_VIOLATE if state.safe_steps < least else RUNNING
+    if reason and not state.stop_reason:
+        state.stop_reason, state.stopped_at = reason, state.episode
+
+
+def _plan(state: State) -> None:
+    """KnapsackConPlanner, Eq. (13)."""
+    if state.stop_reason:
+        return
+    spec, config = state.spec, state.config
+    tables = conrl.optimistic_model(spec, config, state.counts, state.episode)
+    # the null episode is known: no reward, no cost, no bonus
+    null, out = config.null_action % spec.num_actions, config.out_state % spec.num_states
+    for table in (tables.rewards, *tables.costs):
+        table[:, :, null] = 0.0
+        table[:, out] = 0.0
+    limits = (1.0 - config.epsilon) * np.array(config.budgets) / config.episodes
+    found = column_generation.solve(
+        tables, spec.horizon, limits, state.pool, warm=state.basic, multipliers=state.multipliers
+    )
+    state.pool[: found.slots.size] = state.pool[found.slots]
+    state.basic, state.weights = found.slots.size, found.weights
+    if found.status is Status.INFEASIBLE:
+        state.infeasible_plans += 1
+    else:
+        state.multipliers, state.value = found.multipliers, found.lower
+
+
+def guarantee(config: Config) -> str | None:
+    """Theorem 5.1 for the constants of `theory`, which `check` accepts only if epsilon < 1."""
+    return "[CON, Theorem 5.1]" if conrl.guarantee(config) and config.epsilon < 1 else None
+
+
+LEARNER = Learner(
+    name="conrl-knapsack",
+    title="ConRL with hard budgets over all episodes",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"episodic", "constraints", "null-action"}),
+    reference="Brantley et al. 2020, Constrained episodic reinforcement learning, Section 5",
+)

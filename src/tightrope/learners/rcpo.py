@@ -1,0 +1,184 @@
+"""RCPO: reward constrained policy optimisation, an actor-critic on the penalised reward.
+
+Reference: Tessler, Mankowitz, Mannor 2019, Reward constrained policy optimization, Algorithm 1.
+
+Three time scales: the critic, the actor, and the slowest, the multipliers
+
+    lambda <- Gamma[lambda + eta (C - alpha)],  r_hat(lambda, s, a) = r(s, a) - lambda c(s, a),
+
+with C the sampled cost of the trajectory (the paper's Monte-Carlo estimate) and Gamma the
+projection onto [0, lambda_max].
+
+Deviations:
+1. Actor and critic are tables (softmax logits and state values) under Adam, one step a trajectory,
+   instead of networks; undiscounted returns, since the constraint is on the undiscounted cost.
+2. The paper has one constraint; here every constraint has its multiplier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tightrope.errors import ConfigError
+from tightrope.kernels.actor_critic import actor_critic_step, softmax_policy
+from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.model.policy import StochasticPolicy
+from tightrope.types import FloatArray, ProblemSpec
+
+ONE_EPISODE = Stop("episodes", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Step sizes.
+
+    Attributes
+    ----------
+    actor_step, critic_step : float > 0
+        Of Adam.
+    entropy : float >= 0
+        Coefficient of the entropy bonus.
+    multiplier_step : float > 0
+        eta: slower than the actor.
+    multiplier_bound : float > 0
+        lambda_max; infinite by default.
+    """
+
+    actor_step: float = 1e-3
+    critic_step: float = 1e-3
+    entropy: float = 1e-3
+    multiplier_step: float = 1e-3
+    multiplier_bound: float = float("inf")
+
+    def __post_init__(self) -> None:
+        check_actor_critic(self)
+        if not self.multiplier_step > 0 or not self.multiplier_bound > 0:
+            raise ConfigError("multiplier_step and multiplier_bound must be > 0")
+
+
+def check_actor_critic(config: object) -> None:
+    """ConfigError unless the steps of an actor-critic are sensible."""
+    steps = (getattr(config, "actor_step"), getattr(config, "critic_step"))  # noqa: B009
+    if not min(steps) > 0 or getattr(config, "entropy") < 0:  # noqa: B009
+        raise ConfigError("actor_step and critic_step must be > 0 and entropy >= 0")
+
+
+def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
+    """The paper proves convergence for vanishing steps only: these are its experiments' sizes."""
+    return Config()
+
+
+def check(spec: ProblemSpec, config: Config) -> None:
+    """ConfigError unless the problem is episodic."""
+    spec.horizon  # noqa: B018
+
+
+@dataclass(kw_only=True, eq=False)
+class ActorCritic:
+    """Tables of an actor-critic and Adam's moments (2, S, A + 1)."""
+
+    logits: FloatArray  #: (S, A)
+    critic: FloatArray  #: (S,)
+    moments: FloatArray
+    steps: int
+
+
+def new_actor_critic(spec: ProblemSpec) -> ActorCritic:
+    """The uniform policy, values 0."""
+    shape = (spec.num_states, spec.num_actions)
+    return ActorCritic(
+        logits=np.zeros(shape),
+        critic=np.zeros(shape[0]),
+        moments=np.zeros((2, shape[0], shape[1] + 1)),
+        steps=0,
+    )
+
+
+def train(
+    tables: ActorCritic, spec: ProblemSpec, config: Config, experience: Experience,
+    reward_weight: float, cost_weights: FloatArray,
+) -> None:  # fmt: skip
+    """One step a trajectory on ``reward_weight * r - cost_weights @ c``."""
+    e = experience
+    pays = reward_weight * e.rewards - e.costs @ cost_weights
+    available = np.array(spec.available)
+    for i in range(len(e.actions)):
+        tables.steps += 1
+        actor_critic_step(
+            e.states[i], e.actions[i], pays[i], available, tables.steps, config.actor_step,
+            config.critic_step, config.entropy, tables.logits, tables.critic, tables.moments,
+        )  # fmt: skip
+
+
+def actor(tables: ActorCritic, spec: ProblemSpec) -> StochasticPolicy:
+    """The softmax policy."""
+    out = np.empty_like(tables.logits)
+    softmax_policy(tables.logits, np.array(spec.available), out)
+    return StochasticPolicy(out)
+
+
+@dataclass(kw_only=True, eq=False)
+class State:
+    """Actor, critic, multipliers."""
+
+    spec: ProblemSpec
+    config: Config
+    tables: ActorCritic
+    multipliers: FloatArray  #: (m,) >= 0
+
+
+def init(spec: ProblemSpec, config: Config) -> State:
+    """The uniform policy and multipliers 0."""
+    check(spec, config)
+    return State(
+        spec=spec,
+        config=config,
+        tables=new_actor_critic(spec),
+        multipliers=np.zeros(spec.num_costs),
+    )
+
+
+def policy(state: State) -> StochasticPolicy:
+    """The actor."""
+    return actor(state.tables, state.spec)
+
+
+def horizon(state: State) -> Stop:
+    """Learn from every trajectory."""
+    return ONE_EPISODE
+
+
+def update(state: State, experience: Experience) -> tuple[State, Info]:
+    """Algorithm 1, lines 4-8."""
+    spec, config = state.spec, state.config
+    # critic and actor on the penalised reward
+    train(state.tables, spec, config, experience, 1.0, spec.signs * state.multipliers)
+    # multipliers, from the sampled cost
+    for total in experience.costs.sum(axis=1):
+        excess = spec.signs * (total - spec.capacities)
+        moved = state.multipliers + config.multiplier_step * excess
+        state.multipliers = np.clip(moved, 0.0, config.multiplier_bound)
+    return state, {"multiplier": state.multipliers}
+
+
+def guarantee(config: Config) -> str | None:
+    """None: Theorem 1 is asymptotic and needs vanishing steps."""
+    return None
+
+
+LEARNER = Learner(
+    name="rcpo",
+    title="RCPO: actor-critic with a slowly moving penalty (baseline)",
+    config=Config,
+    theory=theory,
+    init=init,
+    policy=policy,
+    horizon=horizon,
+    update=update,
+    guarantee=guarantee,
+    check=check,
+    traits=frozenset({"episodic", "constraints"}),
+    reference="Tessler, Mankowitz, Mannor 2019, Reward constrained policy optimization",
+)
