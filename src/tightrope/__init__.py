@@ -6,6 +6,7 @@ Constraints, the average-reward criterion, exact regret and exact constraint vio
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -13,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tightrope import planning as planning
     from tightrope import problems as problems
+    from tightrope.io import convert as convert
     from tightrope.io import from_gymnasium as from_gymnasium
     from tightrope.io import load as load
     from tightrope.io import save as save
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tightrope.planning import evaluate as evaluate
     from tightrope.planning import plan as plan
     from tightrope.results import load_results as load_results
+    from tightrope.simulation.environments import learn as learn
     from tightrope.simulation.runner import Run as Run
     from tightrope.simulation.runner import run as run
     from tightrope.simulation.runner import simulate as simulate
@@ -38,8 +41,10 @@ _HOMES = {
     "Episodic": "tightrope.types",
     "FiniteMDP": "tightrope.model.mdp",
     "Total": "tightrope.types",
+    "convert": "tightrope.io",
     "evaluate": "tightrope.planning",
     "from_gymnasium": "tightrope.io",
+    "learn": "tightrope.simulation.environments",
     "load": "tightrope.io",
     "load_policy": "tightrope.model.policy",
     "load_results": "tightrope.results",
@@ -65,3 +70,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "gymnasium" in sys.modules:  # its registry gets the problems, as `tightrope.adapter` says
+    importlib.import_module("tightrope.adapter")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from tightrope import __version__
 from tightrope.errors import ConfigError, TightropeError
 
 if TYPE_CHECKING:
+    from tightrope.model.mdp import FiniteMDP
     from tightrope.planning import Solution
     from tightrope.planning.frontier import Frontier
 
@@ -25,6 +27,12 @@ app = typer.Typer(
 OPTIONS = {"debug": False}
 # typer carries its own copy of click, so the base class is found through a public subclass
 CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+CriterionName = Annotated[
+    str | None,
+    typer.Option(help="episodic, average, discounted or total; for files that do not say it."),
+]
+Horizon = Annotated[int | None, typer.Option(help="Steps of an episode.")]
+Discount = Annotated[float | None, typer.Option(help="Of the discounted criterion.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
@@ -85,6 +93,9 @@ def plan_(
         list[str] | None, typer.Option(help="NAME=X, as often as needed; replaces a capacity.")
     ] = None,
     solver: Annotated[str, typer.Option(help="auto, lp, column-generation, ...")] = "auto",
+    criterion: CriterionName = None,
+    horizon: Horizon = None,
+    discount: Discount = None,
     out: Annotated[Path | None, typer.Option(help="Save the policy to this file.")] = None,
     frontier: Annotated[
         str | None, typer.Option(help="NAME: the optimum as a function of that capacity, too.")
@@ -96,12 +107,9 @@ def plan_(
 ) -> None:
     """The exact constrained optimum of a model, with its certificate and shadow prices."""
     _announce_compilation()
-    from tightrope.experiment import model_of
     from tightrope.planning import plan
 
-    mdp = model_of(model)
-    if capacity:
-        mdp = mdp.replace(capacities=dict(_assignment(text) for text in capacity))
+    mdp = _model(model, capacity, criterion, horizon, discount)
     solution = plan(mdp, solver=solver)
     if out is not None and solution.policy is not None:
         from tightrope.model.policy import save_policy
@@ -123,6 +131,49 @@ def plan_(
             _print_frontier(curve)
     if solution.status.value != "solved":
         raise typer.Exit(1)
+
+
+def _model(
+    name: str,
+    capacity: list[str] | None,
+    criterion: str | None,
+    horizon: int | None,
+    discount: float | None,
+    **reading: str,
+) -> FiniteMDP:
+    """A problem or a model file, with what the command line says in place of its own."""
+    from tightrope.experiment import is_model_file, model_of
+
+    said: dict[str, Any] = {"criterion": criterion, "horizon": horizon, "discount": discount}
+    said = {key: value for key, value in said.items() if value is not None}
+    if capacity:
+        said["capacities"] = dict(_assignment(text) for text in capacity)
+    if is_model_file(name):
+        return model_of(name, {**said, **reading})
+    return model_of(name).replace(**said) if said else model_of(name)
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A model file (or a problem's name).")],
+    target: Annotated[Path, typer.Argument(help="What to write; its end chooses the format.")],
+    capacity: Annotated[
+        list[str] | None, typer.Option(help="NAME=X, as often as needed; replaces a capacity.")
+    ] = None,
+    criterion: CriterionName = None,
+    horizon: Horizon = None,
+    discount: Discount = None,
+    deadlock: Annotated[
+        str, typer.Option(help="error, or absorb: states without actions get a free loop.")
+    ] = "error",
+) -> None:
+    """Write a model in another format; what the format cannot hold is refused or named."""
+    from tightrope.io import save
+
+    reading = {"deadlock": deadlock} if deadlock != "error" else {}
+    model = _model(source, capacity, criterion, horizon, discount, **reading)
+    save(model, target)
+    typer.echo(f"{target}: {model}")
 
 
 def _assignment(text: str) -> tuple[str, float]:
@@ -249,6 +300,7 @@ def _announce_compilation() -> None:
 
 def main() -> None:
     """Run the command line; users' mistakes end with one line on standard error and code 2."""
+    warnings.showwarning = _show_warning
     try:
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
@@ -263,6 +315,10 @@ def main() -> None:
         typer.echo(f"tightrope: {_one_line(str(error))}", err=True)
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.echo(f"tightrope: note: {_one_line(str(message))}", err=True)
 
 
 def _one_line(text: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tightrope.types import Feedback
 
 QUICK_EPISODES, QUICK_SEEDS = 200, 2
-MODEL_SUFFIXES = (".npz", ".json")
+MODEL_SUFFIXES = (".npz", ".json", ".csv", ".mdp", ".pomdp", ".tra")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def make_experiment(
     if name in EXPERIMENTS:
         module, _, function = EXPERIMENTS[name].home.partition(":")
         base: Experiment = getattr(importlib.import_module(module), function)(quick=quick)
-    elif name in PROBLEMS or Path(name).suffix in MODEL_SUFFIXES:
+    elif name in PROBLEMS or is_model_file(name):
         base = _default(name, quick)
     else:
         raise unknown_name("experiment or problem", name, [*EXPERIMENTS, *PROBLEMS])
@@ -141,9 +141,15 @@ def _default(name: str, quick: bool) -> Experiment:
 
 
 def model_of(problem: str, parameters: dict[str, Any] | None = None) -> FiniteMDP:
-    """The model of a problem's name or of a model file."""
-    if problem in PROBLEMS or Path(problem).suffix not in MODEL_SUFFIXES:
+    """The model of a problem's name or of a model file; `parameters` go to what makes it."""
+    if not is_model_file(problem):
         return make_problem(problem, **(parameters or {}))
     from tightrope.io import load
 
-    return load(problem)
+    return load(problem, **(parameters or {}))
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a name is no built-in problem and ends as model files do."""
+    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    return name not in PROBLEMS and suffix in MODEL_SUFFIXES

@@ -30,6 +30,14 @@ def test_only_the_done_flag_ends_an_episode():
     np.testing.assert_array_equal(model.initial, [1, 0, 0, 0])
 
 
+def test_an_end_keeps_every_action():
+    row = {0: [(1.0, 1, 1.0, True)], 1: [(1.0, 0, 0.0, False)]}
+    model = from_gymnasium({0: row, 1: row}, criterion="total", initial=[1.0, 0.0])
+    assert model.num_states == 3
+    assert model.available.all()
+    np.testing.assert_array_equal(model.dense()[2], [[0, 0, 1], [0, 0, 1]])
+
+
 def test_duplicate_successors_add_up_and_mean_their_rewards():
     table = {0: {0: [(0.25, 0, 8.0, False), (0.75, 0, 4.0, False)]}}
     model = from_gymnasium(table, criterion="average", initial=[1.0])

@@ -35,7 +35,7 @@ WRITERS: dict[str, Callable[..., None]] = {
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES, **options: Any) -> FiniteMDP:
-    """Read a model from a file; the end of its name chooses the format.
+    """Read a model from a file; the end of its name chooses the format (``.gz`` may follow).
 
     Loading never executes anything from the file.
 
@@ -44,7 +44,8 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES, **options: Any) -> Fin
     max_bytes : int
         The most that the file may unpack to; 2 GiB by default.
     options
-        What the format's own reader takes.
+        What the format's own reader takes; keywords of `FiniteMDP` (criterion, horizon, discount,
+        capacities, initial, names) add to what the file says and win.
 
     Raises
     ------
@@ -52,7 +53,11 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES, **options: Any) -> Fin
         With the file and the place, what was expected and what came.
     """
     name = Path(path).name.lower().removesuffix(".gz")
-    return _by_suffix(path, name, READERS)(path, max_bytes=max_bytes, **options)
+    reader = _by_suffix(path, name, READERS)
+    if reader not in (load_npz, load_json):
+        return reader(path, max_bytes=max_bytes, **options)
+    model = reader(path, max_bytes=max_bytes)
+    return model.replace(**options) if options else model
 
 
 def save(model: FiniteMDP, path: str | Path, **options: Any) -> None:

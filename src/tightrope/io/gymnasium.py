@@ -266,12 +266,11 @@ def _fields(steps: _Steps, names: Sequence[str] | None, initial: Any) -> dict[st
                 first = np.where(mass > 0, np.bincount(group, weights=weights * values) / mass, 0)
         return np.concatenate([first, np.zeros(every.size)])
 
+    pairs, targets = np.divmod(key, total)
     entries = Entries(
-        states=np.concatenate([key // total // num_actions, np.repeat(loops, num_actions)]),
-        actions=np.concatenate(
-            [key // total % num_actions, np.tile(range(num_actions), loops.size)]
-        ),
-        nexts=np.concatenate([key % total, np.repeat(loops, num_actions)]),
+        states=np.concatenate([pairs // num_actions, loops]),
+        actions=np.concatenate([pairs % num_actions, every]),
+        nexts=np.concatenate([targets, loops]),
         probabilities=np.concatenate([mass, np.ones(loops.size)]),
         where=lambda i: "table",
         state_name=lambda s: labels[s],

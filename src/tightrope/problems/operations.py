@@ -32,7 +32,7 @@ def service_queue(
     the mean energy ``a**2`` stays below `energy` and the mean flow admitted stays above
     `throughput` (a floor): m = 2.
 
-    Optimum of the default, per slot: -0.1109240042 (both bind).
+    Optimum of the default, per slot: -0.1109243697 (both bind).
 
     Source: E. Altman, Constrained Markov Decision Processes, 1999, Chapter 5.
 
