@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tightrope import model as model
     from tightrope import planning as planning
     from tightrope import problems as problems
     from tightrope.io import convert as convert
@@ -55,7 +56,7 @@ _HOMES = {
     "save_policy": "tightrope.model.policy",
     "simulate": "tightrope.simulation.runner",
 }
-_MODULES = ("learners", "metrics", "planning", "problems", "simulation")
+_MODULES = ("learners", "metrics", "model", "planning", "problems", "simulation")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

@@ -9,6 +9,7 @@ a state's chance of leaving is the sum of what leaves it.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -143,13 +144,32 @@ def solve_absorbing(inner: FloatArray, leave: FloatArray, right: FloatArray) -> 
     return out
 
 
+Table = Any  # a chain, sparse or dense
+
+
+def _table(chain: Table) -> Table:
+    """Small chains dense: slicing a sparse matrix costs more than eliminating a small one."""
+    small = 4 * chain.shape[0] <= DENSE_LIMIT and not isinstance(chain, np.ndarray)
+    return chain.toarray() if small else chain
+
+
+def _block(table: Table, rows: IntArray, columns: IntArray) -> Table:
+    if isinstance(table, np.ndarray):
+        return table[np.ix_(rows, columns)]
+    return table[rows][:, columns]
+
+
+def _dense(table: Table) -> FloatArray:
+    return table if isinstance(table, np.ndarray) else table.toarray()
+
+
 def solve_part(
-    chain: sp.csr_array, part: IntArray, leave: FloatArray, right: FloatArray, scale: float = 1.0
+    chain: Table, part: IntArray, leave: FloatArray, right: FloatArray, scale: float = 1.0
 ) -> FloatArray:
-    """`solve_absorbing` on some states of a sparse chain; sparse elimination when they are many."""
-    inner = chain[part][:, part] * scale
+    """`solve_absorbing` on some states of a chain; sparse methods when they are many."""
+    inner = _block(_table(chain), part, part) * scale
     if part.size <= DENSE_LIMIT:
-        return solve_absorbing(inner.toarray(), leave, right)
+        return solve_absorbing(_dense(inner), leave, right)
     return solve_sparse(sp.csr_array(sp.eye_array(part.size) - inner), right)
 
 
@@ -170,11 +190,11 @@ def solve_sparse(system: sp.csr_array, right: FloatArray) -> FloatArray:
     return out + factor.solve(right - system @ out)
 
 
-def _law_of(block: sp.csr_array) -> FloatArray:
-    """Stationary law of an irreducible block; beyond `DENSE_LIMIT` by sparse elimination."""
+def _law_of(block: Table) -> FloatArray:
+    """Stationary law of an irreducible block; beyond `DENSE_LIMIT` by sparse methods."""
     size = block.shape[0]
     if size <= DENSE_LIMIT:
-        return gth(block.toarray())
+        return gth(_dense(block))
     inner = sp.csr_array((sp.eye_array(size - 1) - block[1:, 1:]).T)
     law = np.concatenate([[1.0], solve_sparse(inner, block[[0]][:, 1:].toarray().T)[:, 0]])
     return law / law.sum()
@@ -210,11 +230,15 @@ def stationary_laws(chain: sp.csr_array) -> tuple[FloatArray, IntArray]:
     """One stationary law for each recurrent class: (K, S), and the (S,) classes (-1 transient)."""
     chain = sp.csr_array(chain)
     labels = chain_classes(chain)
-    laws = np.zeros((labels.max() + 1, chain.shape[0]))
+    return _laws(_table(chain), labels), labels
+
+
+def _laws(table: Table, labels: IntArray) -> FloatArray:
+    laws = np.zeros((labels.max() + 1, labels.size))
     for k in range(laws.shape[0]):
         part = np.flatnonzero(labels == k)
-        laws[k, part] = _law_of(chain[part][:, part])
-    return laws, labels
+        laws[k, part] = _law_of(_block(table, part, part))
+    return laws
 
 
 def stationary(chain: sp.csr_array) -> FloatArray:
@@ -244,23 +268,26 @@ def absorption(chain: sp.csr_array) -> tuple[FloatArray, IntArray]:
     """Chance (S, K) of ending in each recurrent class, and the (S,) classes."""
     chain = sp.csr_array(chain)
     labels = chain_classes(chain)
+    return _ends(_table(chain), labels), labels
+
+
+def _ends(table: Table, labels: IntArray) -> FloatArray:
     if labels.max() == 0:
-        return np.ones((chain.shape[0], 1)), labels
-    ends = np.zeros((chain.shape[0], labels.max() + 1))
-    inside = np.flatnonzero(labels >= 0)
+        return np.ones((labels.size, 1))
+    ends = np.zeros((labels.size, labels.max() + 1))
+    inside, outside = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
     ends[inside, labels[inside]] = 1.0
-    outside = np.flatnonzero(labels < 0)
     if outside.size:
-        into = chain[outside] @ ends
-        ends[outside] = solve_part(chain, outside, into.sum(axis=1), into)
-    return ends, labels
+        into = table[outside] @ ends
+        ends[outside] = solve_part(table, outside, into.sum(axis=1), into)
+    return ends
 
 
 def gain(chain: sp.csr_array, rewards: FloatArray) -> FloatArray:
     """Long-run mean reward per step from every state; `rewards` and the result are (S, ...)."""
-    laws, _ = stationary_laws(chain)
-    ends, _ = absorption(chain)
-    return ends @ (laws @ np.asarray(rewards, dtype=np.float64))
+    chain = sp.csr_array(chain)
+    table, labels = _table(chain), chain_classes(chain)
+    return _ends(table, labels) @ (_laws(table, labels) @ np.asarray(rewards, dtype=np.float64))
 
 
 def gain_and_bias(chain: sp.csr_array, rewards: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -285,25 +312,23 @@ def gain_and_bias(chain: sp.csr_array, rewards: FloatArray) -> tuple[FloatArray,
     chain = sp.csr_array(chain)
     shape = np.shape(rewards)
     pays = np.asarray(rewards, dtype=np.float64).reshape(shape[0], -1)
-    laws, labels = stationary_laws(chain)
-    gains, bias = np.zeros_like(pays), np.zeros_like(pays)
+    table, labels = _table(chain), chain_classes(chain)
+    laws = _laws(table, labels)
+    gains = _ends(table, labels) @ (laws @ pays)
+    bias = np.zeros_like(pays)
     for k, law in enumerate(laws):
         part = np.flatnonzero(labels == k)
-        gains[part] = law @ pays
         centre = part[int(law[part].argmax())]
         rest = part[part != centre]
         if rest.size:
-            leave = chain[rest][:, [centre]].toarray().ravel()
-            bias[rest] = solve_part(chain, rest, leave, pays[rest] - gains[rest])
+            leave = _dense(_block(table, rest, np.array([centre])))[:, 0]
+            bias[rest] = solve_part(table, rest, leave, pays[rest] - gains[rest])
         bias[part] -= law @ bias
-    outside = np.flatnonzero(labels < 0)
+    inside, outside = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
     if outside.size:
-        inside = np.flatnonzero(labels >= 0)
-        leave = np.asarray(chain[outside][:, inside].sum(axis=1)).ravel()
-        into = chain[outside][:, inside]
-        gains[outside] = solve_part(chain, outside, leave, into @ gains[inside])
+        into = _block(table, outside, inside)
         right = pays[outside] - gains[outside] + into @ bias[inside]
-        bias[outside] = solve_part(chain, outside, leave, right)
+        bias[outside] = solve_part(table, outside, into.sum(axis=1), right)
     return gains.reshape(shape), bias.reshape(shape)
 
 
