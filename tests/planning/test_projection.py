@@ -42,9 +42,12 @@ def test_agrees_with_cvxpy_on_300_instances(number):
 @pytest.mark.parametrize("number", range(12))
 def test_tight_tolerance(number):
     confidence, z = random_instance(number)
+    z *= 0.2 / max(0.2, np.abs(z).max())
     found = project(z, confidence, tol=1e-7)
     assert found.status is Status.SOLVED
     assert found.distance <= 1e-7
+    other, _, _ = solve_program(confidence, z, tol=1e-13)
+    assert np.linalg.norm(found.q.ravel()[confidence.pairs] - other) <= found.distance + 1e-6
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -62,7 +65,7 @@ def test_warm_start_gives_the_same_projection(number):
     near = z + 0.01 * np.random.default_rng(number).normal(size=z.shape)
     warm, cold = project(near, confidence, start=start), project(near, confidence)
     assert warm.status is cold.status is Status.SOLVED
-    assert np.linalg.norm(warm.q - cold.q) <= warm.distance + cold.distance
+    assert np.linalg.norm(warm.q - cold.q) <= warm.distance + cold.distance + 1e-12
     assert project(near, confidence, start=warm).rounds == 1
 
 
@@ -73,7 +76,7 @@ def test_warm_start_over_a_change_of_the_confidence_set():
     new = random_confidence(rng, [1, 6, 6, 1], 2, 25, 0.4)
     warm, cold = project(z, new, start=project(z, old)), project(z, new)
     assert warm.status is Status.SOLVED
-    assert np.linalg.norm(warm.q - cold.q) <= warm.distance + cold.distance
+    assert np.linalg.norm(warm.q - cold.q) <= warm.distance + cold.distance + 1e-12
     check_feasible(warm)
 
 

@@ -26,8 +26,20 @@ import numpy as np
 from tightrope.kernels.jit import kernel
 from tightrope.types import FloatArray, IntArray
 
-DUST = 1e-15
-RIDGE, RIDGE_MAX, REACH = 1.0, 1e-2, 1.0
+DUST, ULP = 1e-15, 2.0**-52
+"""Masses below this are rounding."""
+
+RIDGE, RIDGE_MAX = 0.1, 1e-2
+"""Ridge of the Newton matrix over the violation left; it is singular at sparse optima."""
+
+INNER_FIRST, INNER = 1e-4, 1e-2
+"""Accuracy of the dual ascent in the first round, and over the last violation in later ones."""
+
+PATIENCE = 30
+"""Rounds without a smaller gap before giving up: the gap has met the rounding errors."""
+
+RELEASES, SOLVES = 6, 12
+"""Systems of one Newton step: in the first 6 a tie may be undone, after 12 the step is cut."""
 
 
 class Layout(NamedTuple):
@@ -45,9 +57,6 @@ class Layout(NamedTuple):
     entry_prob : (E,)
     half : (R,)
         Half the radius.
-    column_start : (S+1,) int64, column_entry : (E,) int64
-        The entries sorted by next state.
-    entry_row : (E,) int32
     """
 
     layer_start: IntArray
@@ -56,9 +65,6 @@ class Layout(NamedTuple):
     entry_state: IntArray
     entry_prob: FloatArray
     half: FloatArray
-    column_start: IntArray
-    column_entry: IntArray
-    entry_row: IntArray
 
 
 class Chain(NamedTuple):
@@ -210,70 +216,178 @@ def set_gradient(layout, chain, u):
 
 
 @kernel
-def find_free(layout, chain, held, merged, size):
-    """Largest violation of the optimality conditions; groups that stay tied are `merged`.
+def find_tied(layout, chain, tied):
+    """Largest violation of the optimality conditions.
 
-    Tied are groups whose cut has no multiplier and is not violated, or is `held`.
+    `tied` are the groups that stay level with the next one: no multiplier, and no violated cut.
     """
     worst = 0.0
-    for k in range(size.size):
+    for k in range(layout.layer_start.size - 2):
         a = layout.layer_start[k]
-        total, m = 0.0, 0
-        for g in range(chain.size[k]):
-            merged[a + g] = m
-            total += chain.grad[a + g]
-            if g == chain.size[k] - 1:
-                worst = max(worst, abs(total))
-            elif chain.gap[a + g] > 0.0:
-                worst = max(worst, abs(total))
-                m += 1
-            elif total > 0.0:
-                worst = max(worst, total)
-                if not held[a + g]:
-                    m += 1
-        size[k] = m + 1
+        last, total = a + chain.size[k] - 1, 0.0
+        for i in range(a, last):
+            total += chain.grad[i]
+            tied[i] = chain.gap[i] == 0.0 and total <= 0.0
+            worst = max(worst, total if chain.gap[i] == 0.0 else abs(total))
+        worst = max(worst, abs(total + chain.grad[last]))
     return worst
 
 
 @kernel
-def fill_system(layout, chain, u, merged, size, diagonal, above, block, ridge, reach, part):
-    """Newton matrix over the merged groups: blocks on and above the diagonal.
-
-    Rows count from `-reach` on: where a step would bring them into use, they must brake it.
-    """
-    layers = size.size
+def fill_system(layout, chain, u, matrix):
+    """Newton matrix over the groups: blocks on (lower half) and above the diagonal."""
+    diagonal, above, block = matrix
+    layers = layout.layer_start.size - 2
     for k in range(layers):
-        n = size[k]
-        diagonal[block[k] : block[k] + n * n] = 0.0
-        for i in range(n):
-            diagonal[block[k] + i * n + i] = ridge
-        if k < layers - 1:
-            above[block[k] : block[k] + n * size[k + 1]] = 0.0
+        n = chain.size[k]
+        for i in range(block[k], block[k] + n * n):
+            diagonal[i] = 0.0
+        for i in range(block[k], block[k] + n * chain.size[k + 1]):
+            above[i] = 0.0
     for k in range(layers):
         a, b = layout.layer_start[k], layout.layer_start[k + 1]
-        width, groups = layout.layer_start[k + 2] - b, chain.size[k + 1]
-        n = size[k]
-        after = size[k + 1] if k < layers - 1 else 0
+        width, after = layout.layer_start[k + 2] - b, chain.size[k + 1]
+        n, r0 = chain.size[k], layout.state_row[a]
         for x in range(a, b):
-            own = merged[a + chain.group[x]]
+            corner = block[k] + chain.group[x] * (n + 1)
+            row = block[k] + chain.group[x] * after
             for r in range(layout.state_row[x], layout.state_row[x + 1]):
-                if u[r] <= -reach:
+                if u[r] <= 0.0:
                     continue
-                diagonal[block[k] + own * n + own] += 1.0
+                diagonal[corner] += 1.0
                 if after < 2 or layout.half[r] >= 1.0:
                     continue
-                at = chain.first[k] + (r - layout.state_row[a]) * width
-                part[:after] = 0.0
-                for g in range(groups):
-                    part[merged[b + g]] += chain.coefficient[at + g]
-                row = block[k] + own * after
-                for j in range(after):
-                    above[row + j] -= part[j]
+                at = chain.first[k] + (r - r0) * width
+                below = block[k + 1]
                 for i in range(after):
-                    if part[i] != 0.0:
-                        row = block[k + 1] + i * after
+                    value = chain.coefficient[at + i]
+                    if value != 0.0:
+                        above[row + i] -= value
                         for j in range(i + 1):
-                            diagonal[row + j] += part[i] * part[j]
+                            diagonal[below + j] += value * chain.coefficient[at + j]
+                    below += after
+
+
+@kernel
+def multiply(layout, chain, matrix, vector, out):
+    """out = matrix @ vector over the groups."""
+    diagonal, above, block = matrix
+    for k in range(layout.layer_start.size - 2):
+        a, n = layout.layer_start[k], chain.size[k]
+        for i in range(a, a + n):
+            out[i] = 0.0
+    for k in range(layout.layer_start.size - 2):
+        a, b, n, after = (
+            layout.layer_start[k],
+            layout.layer_start[k + 1],
+            chain.size[k],
+            chain.size[k + 1],
+        )
+        at = block[k]
+        for i in range(n):
+            for j in range(i):
+                out[a + i] += diagonal[at + j] * vector[a + j]
+                out[a + j] += diagonal[at + j] * vector[a + i]
+            out[a + i] += diagonal[at + i] * vector[a + i]
+            at += n
+        if k < layout.layer_start.size - 3:
+            at = block[k]
+            for i in range(n):
+                for j in range(after):
+                    out[a + i] += above[at + j] * vector[b + j]
+                    out[b + j] += above[at + j] * vector[a + i]
+                at += after
+
+
+@kernel
+def reduce_system(layout, chain, matrix, tied, offset, product, merged, size, start, small, right):
+    """The system with the tied groups merged, whose steps differ by `offset` (multipliers to 0)."""
+    diagonal, above, block = matrix
+    layers, n = size.size, 0
+    for k in range(layers):
+        a = layout.layer_start[k]
+        last = a + chain.size[k] - 1
+        merged[a] = 0
+        for i in range(a, last):
+            merged[i + 1] = merged[i] if tied[i] else merged[i] + 1
+        size[k] = merged[last] + 1
+        start[k] = n
+        n += size[k]
+        offset[last] = 0.0
+        for i in range(last - 1, a - 1, -1):
+            offset[i] = offset[i + 1] - chain.gap[i] if tied[i] else 0.0
+    for i in range(n):
+        right[i] = 0.0
+    multiply(layout, chain, matrix, offset, product)
+    for k in range(layers):
+        a, n, m = layout.layer_start[k], chain.size[k], size[k]
+        for i in range(a, a + n):
+            right[start[k] + merged[i]] += chain.grad[i] - product[i]
+        for i in range(block[k], block[k] + m * m):
+            small[0][i] = 0.0
+        at = block[k]
+        for i in range(n):
+            row = block[k] + merged[a + i] * m
+            for j in range(i):  # the entry above the diagonal falls on it if both are merged
+                small[0][row + merged[a + j]] += diagonal[at + j]
+                if merged[a + j] == merged[a + i]:
+                    small[0][row + merged[a + j]] += diagonal[at + j]
+            small[0][row + merged[a + i]] += diagonal[at + i]
+            at += n
+        if k < layers - 1:
+            b, after, m2 = layout.layer_start[k + 1], chain.size[k + 1], size[k + 1]
+            for i in range(block[k], block[k] + m * m2):
+                small[1][i] = 0.0
+            merged[b] = 0
+            for i in range(b, b + after - 1):
+                merged[i + 1] = merged[i] if tied[i] else merged[i] + 1
+            at = block[k]
+            for i in range(n):
+                row = block[k] + merged[a + i] * m2
+                for j in range(after):
+                    small[1][row + merged[b + j]] += above[at + j]
+                at += after
+
+
+@kernel
+def newton_step(layout, chain, matrix, tied, tol, ridge, step, box):
+    """Maximise the quadratic model with all multipliers >= 0 (primal-dual active set).
+
+    Returns whether some multiplier would still fall below 0.
+    """
+    offset, product, merged, size, start, small, right = box
+    solved = 0
+    while True:
+        while True:
+            reduce_system(
+                layout, chain, matrix, tied, offset, product, merged, size, start, small, right
+            )
+            solved += 1
+            for k in range(size.size):
+                for i in range(small[2][k], small[2][k] + size[k] ** 2, size[k] + 1):
+                    small[0][i] += ridge
+            if solve_system(size, small[0], small[1], small[2], start, right) or ridge > 1.0:
+                break
+            ridge *= 100.0
+        for k in range(size.size):
+            a = layout.layer_start[k]
+            for i in range(a, a + chain.size[k]):
+                step[i] = right[start[k] + merged[i]] + offset[i]
+        multiply(layout, chain, matrix, step, product)
+        changed, falls = False, False
+        for k in range(size.size):
+            a, total = layout.layer_start[k], 0.0
+            for i in range(a, a + chain.size[k] - 1):
+                total += chain.grad[i] - product[i]
+                if tied[i]:
+                    if total > tol and solved <= RELEASES:
+                        tied[i] = False
+                        changed = True
+                elif step[i] - step[i + 1] < -(1.0 + 1e-12) * chain.gap[i]:
+                    tied[i] = True
+                    changed, falls = True, True
+        if not changed or solved >= SOLVES:
+            return falls
 
 
 @kernel
@@ -334,9 +448,15 @@ def solve_system(size, diagonal, above, block, start, right):
 
 @kernel
 def search_line(u, slope, linear, longest):
-    """Maximiser over [0, longest] of t -> t * linear - 1/2 sum max(0, u + t * slope)**2."""
-    low, high = 0.0, longest
+    """Maximise ``t * linear - 1/2 sum max(0, u + t * slope)**2`` over t in [0, longest].
+
+    Returns (t, gain); the gain takes the derivative for straight, which it nearly is.
+    """
+    low, high, start = 0.0, longest, linear
+    for r in range(u.size):
+        start -= max(0.0, u[r]) * slope[r]
     t = min(1.0, longest)
+    first = start
     for _ in range(100):
         first, second = linear, 0.0
         for r in range(u.size):
@@ -346,226 +466,202 @@ def search_line(u, slope, linear, longest):
                 second += slope[r] * slope[r]
         if first > 0.0:
             if t >= longest:
-                return longest
+                break
             low = t
         else:
             high = t
-        if second > 0.0:
-            new = t + first / second
-        else:
-            new = np.inf
+        if abs(first) <= 1e-3 * start:
+            break
+        new = t + first / second if second > 0.0 else np.inf
         if not low < new < high:
-            if new >= high and high < np.inf:
-                new = high if high == longest else 0.5 * (low + high)
-            elif new == np.inf or high == np.inf:
+            if high == np.inf:
                 new = 4.0 * t
+            elif new >= high == longest and low == t:
+                new = longest
             else:
                 new = 0.5 * (low + high)
-        if abs(new - t) <= 1e-14 * t:
-            return new
         t = new
-    return t
+    return t, 0.5 * t * (start + first)
 
 
 @kernel
-def newton_step(
-    layout, chain, u, held, merged, size, start, right, diagonal, above, block, part, ridge, reach
-):
-    """Solve for the Newton step of the merged groups' levels, into `right`."""
-    while True:
-        n = 0
-        for k in range(size.size):
-            start[k] = n
-            a = layout.layer_start[k]
-            right[n : n + size[k]] = 0.0
-            for g in range(chain.size[k]):
-                right[n + merged[a + g]] += chain.grad[a + g]
-            n += size[k]
-        fill_system(layout, chain, u, merged, size, diagonal, above, block, ridge, reach, part)
-        if solve_system(size, diagonal, above, block, start, right):
-            return
-        ridge *= 100.0
-
-
-@kernel
-def project_step(layout, chain, merged, size, start, right, step):
-    """The step with every multiplier kept at or above 0; returns the slope of the dual along it."""
-    ascent = 0.0
-    for k in range(size.size):
+def clipped_step(layout, chain, step, clipped):
+    """The step with every multiplier kept at or above 0."""
+    for k in range(layout.layer_start.size - 2):
         a = layout.layer_start[k]
         last = a + chain.size[k] - 1
-        value = right[start[k] + size[k] - 1]
-        step[last] = value
-        ascent += value * chain.grad[last]
-        for g in range(chain.size[k] - 2, -1, -1):
-            change = right[start[k] + merged[a + g]] - right[start[k] + merged[a + g + 1]]
-            value += max(change, -chain.gap[a + g])
-            step[a + g] = value
-            ascent += value * chain.grad[a + g]
-    return ascent
+        value = step[last]
+        clipped[last] = value
+        for i in range(last - 1, a - 1, -1):
+            value += max(step[i] - step[i + 1], -chain.gap[i])
+            clipped[i] = value
 
 
 @kernel
-def hold_back(layout, chain, held, merged, size, start, right, step):
-    """The step as it is; cuts without multiplier that it would push below 0 become held."""
-    again = False
-    for k in range(size.size):
+def try_step(layout, chain, u, step, slope):
+    """Best length of a step and its gain; `slope` becomes the change of u."""
+    longest, linear = np.inf, 0.0
+    for k in range(layout.layer_start.size - 2):
         a = layout.layer_start[k]
-        for g in range(chain.size[k]):
-            step[a + g] = right[start[k] + merged[a + g]]
-            if g > 0 and chain.gap[a + g - 1] == 0.0 and step[a + g - 1] < step[a + g]:
-                held[a + g - 1] = True
-                again = True
-    return again
+        last = a + chain.size[k] - 1
+        linear += step[last]
+        for i in range(a, last):
+            change = step[i] - step[i + 1]
+            if change < 0.0:
+                longest = min(longest, -chain.gap[i] / change)
+    apply_rows(layout, chain, step, slope, slope, False)
+    return search_line(u, slope, linear, longest)
 
 
 @kernel
 def ascend(layout, chain, z, u, mu, tol, limit, box):
-    """Maximise the dual over the current groups; returns (violation left, Newton steps)."""
-    held, merged, size, start, right, step, slope, diagonal, above, block, part = box
-    layers = mu.size
+    """Maximise the dual over the current groups; returns (violation left, Newton steps).
+
+    Should the step of the model not keep the multipliers >= 0, the better of two is taken: cut
+    where the first multiplier meets 0, or with all of them clipped.
+    """
+    tied, step, clipped, slope, other, matrix, model = box
     steps = 0
     while True:
         set_gradient(layout, chain, u)
-        held[:] = False
-        worst = find_free(layout, chain, held, merged, size)
+        worst = find_tied(layout, chain, tied)
         if worst <= tol or steps >= limit:
+            if steps > 0:
+                set_levels(layout, chain, mu)
+                apply_rows(layout, chain, chain.level, u, z, True)
             return worst, steps
-        ridge, reach = min(RIDGE_MAX, RIDGE * worst) + 1e-13, REACH * worst
-        while True:
-            steps += 1
-            newton_step(
-                layout,
-                chain,
-                u,
-                held,
-                merged,
-                size,
-                start,
-                right,
-                diagonal,
-                above,
-                block,
-                part,
-                ridge,
-                reach,
-            )
-            if project_step(layout, chain, merged, size, start, right, step) > 0.0:
-                break
-            if not hold_back(layout, chain, held, merged, size, start, right, step):
-                break
-            find_free(layout, chain, held, merged, size)
-        longest, linear = np.inf, 0.0
-        for k in range(layers):
+        fill_system(layout, chain, u, matrix)
+        ridge = min(RIDGE_MAX, RIDGE * worst) + 1e-13
+        falls = newton_step(layout, chain, matrix, tied, tol, ridge, step, model)
+        steps += 1
+        t, gain = try_step(layout, chain, u, step, slope)
+        if falls:
+            clipped_step(layout, chain, step, clipped)
+            t2, gain2 = try_step(layout, chain, u, clipped, other)
+            if gain2 > gain:
+                t = t2
+                step, clipped = clipped, step
+                slope, other = other, slope
+        for k in range(mu.size):
             a = layout.layer_start[k]
-            linear += step[a + chain.size[k] - 1]
-            for g in range(chain.size[k] - 1):
-                change = step[a + g] - step[a + g + 1]
-                if change < 0.0:
-                    longest = min(longest, -chain.gap[a + g] / change)
-        apply_rows(layout, chain, step, slope, slope, False)
-        t = search_line(u, slope, linear, longest)
-        for k in range(layers):
-            a = layout.layer_start[k]
-            for g in range(chain.size[k] - 1):
-                change = step[a + g] - step[a + g + 1]
-                new = chain.gap[a + g] + t * change
-                if change < 0.0 and new <= 1e-15 * chain.gap[a + g]:
+            last = a + chain.size[k] - 1
+            for i in range(a, last):
+                change = step[i] - step[i + 1]
+                new = chain.gap[i] + t * change
+                if change < 0.0 and new <= 1e-14 * chain.gap[i]:
                     new = 0.0
-                chain.gap[a + g] = new
-            mu[k] += t * step[a + chain.size[k] - 1]
-        set_levels(layout, chain, mu)
-        apply_rows(layout, chain, chain.level, u, z, True)
+                chain.gap[i] = new
+            mu[k] += t * step[last]
+        for r in range(u.size):
+            u[r] += t * slope[r]
 
 
 @kernel
-def spread(layout, k, u, mass, fractions, flow, excess, distance, queue, row_distance):
+def spread(layout, k, u, mass, fractions, flow, excess, distance, used, row_distance):
     """Route the rows of layer k into layer k+1 with as little excess over the masses as possible.
 
-    Maximum flow by repeated blocking sweeps. Returns the excess that is left; the columns that
-    cannot get rid of it have distance -1 (the largest minimum cut).
+    Maximum flow by blocking sweeps. Returns the excess that is left; the states that cannot get
+    rid of it have distance -1 (the largest minimum cut).
     """
     a, b, c = layout.layer_start[k], layout.layer_start[k + 1], layout.layer_start[k + 2]
-    r0, r1 = layout.state_row[a], layout.state_row[b]
+    count = 0
     for y in range(b, c):
         excess[y] = -mass[y]
-    for r in range(r0, r1):
-        if u[r] > 0.0:
+    for r in range(layout.state_row[a], layout.state_row[b]):
+        if u[r] > 0.0 and layout.half[r] < 1.0:
+            used[count] = r
+            count += 1
             for e in range(layout.entry_start[r], layout.entry_start[r + 1]):
                 flow[e] = fractions[e] * u[r]
                 excess[layout.entry_state[e]] += flow[e]
     while True:
-        waiting, tail = 0, 0
+        waiting = 0
         for y in range(b, c):
-            distance[y] = -1
+            distance[y] = 0 if excess[y] < -DUST else -1
             if excess[y] > DUST:
                 waiting += 1
-            elif excess[y] < -DUST:
-                distance[y] = 0
-                queue[tail] = y
-                tail += 1
         if waiting == 0:
             break
-        for r in range(r0, r1):
-            row_distance[r] = -1
-        head, found = 0, 0
-        while head < tail:
-            y = queue[head]
-            head += 1
-            for i in range(layout.column_start[y], layout.column_start[y + 1]):
-                e = layout.column_entry[i]
-                r = layout.entry_row[e]
-                if row_distance[r] >= 0 or not u[r] > 0.0:
-                    continue
-                if not layout.entry_prob[e] * u[r] - flow[e] > DUST:
-                    continue
-                row_distance[r] = distance[y]
-                for f in range(layout.entry_start[r], layout.entry_start[r + 1]):
-                    x = layout.entry_state[f]
-                    if distance[x] < 0 and flow[f] > DUST:
-                        distance[x] = distance[y] + 1
-                        queue[tail] = x
-                        tail += 1
-                        if excess[x] > DUST:
-                            found += 1
+        for i in range(count):
+            row_distance[i] = -1
+        found, top, more = 0, 0, True
+        while more and found < waiting:
+            more = False
+            for i in range(count):
+                if row_distance[i] < 0:
+                    r = used[i]
+                    if find_givers(layout, r, top, u[r], flow, excess, distance):
+                        row_distance[i] = top
+            top += 1
+            for y in range(b, c):
+                if distance[y] == top:
+                    more = True
+                    if excess[y] > DUST:
+                        found += 1
         if found == 0:
             break
-        for i in range(tail - 1, -1, -1):
-            y = queue[i]
-            if distance[y] > 0 and excess[y] > DUST:
-                push(layout, y, u, flow, excess, distance, row_distance)
+        for d in range(top, 0, -1):
+            for i in range(count):
+                if row_distance[i] == d - 1:
+                    push(layout, used[i], d, u[used[i]], flow, excess, distance)
     left = 0.0
     for y in range(b, c):
-        if excess[y] > 0.0:
-            left += excess[y]
+        left += max(0.0, excess[y])
     return left
 
 
 @kernel
-def push(layout, y, u, flow, excess, distance, row_distance):
-    """Move the excess of column y to columns one step nearer to one with room."""
-    below = distance[y] - 1
-    for i in range(layout.column_start[y], layout.column_start[y + 1]):
-        e = layout.column_entry[i]
-        r = layout.entry_row[e]
-        if row_distance[r] != below or not u[r] > 0.0 or not flow[e] > 0.0:
+def find_givers(layout, r, d, total, flow, excess, distance):
+    """Whether row r can send more to a state at distance d; what it can take from is at d+1."""
+    first, last = layout.entry_start[r], layout.entry_start[r + 1]
+    for e in range(first, last):
+        if distance[layout.entry_state[e]] == d and layout.entry_prob[e] * total - flow[e] > DUST:
+            break
+    else:
+        return False
+    for e in range(first, last):
+        y = layout.entry_state[e]
+        if distance[y] < 0 and flow[e] > DUST:
+            distance[y] = d + 1
+    return True
+
+
+@kernel
+def push(layout, r, d, total, flow, excess, distance):
+    """Move excess along row r from states at distance d to states at distance d-1."""
+    first, last = layout.entry_start[r], layout.entry_start[r + 1]
+    f = first
+    for e in range(first, last):
+        y = layout.entry_state[e]
+        if distance[y] != d or not excess[y] > DUST:
             continue
-        for f in range(layout.entry_start[r], layout.entry_start[r + 1]):
+        while f < last and flow[e] > 0.0 and excess[y] > 0.0:
             x = layout.entry_state[f]
-            if distance[x] != below:
-                continue
-            amount = min(excess[y], flow[e], layout.entry_prob[f] * u[r] - flow[f])
-            if below == 0:
-                amount = min(amount, -excess[x])
+            amount = 0.0
+            if distance[x] == d - 1:
+                amount = min(excess[y], flow[e], layout.entry_prob[f] * total - flow[f])
+                if d == 1:
+                    amount = min(amount, -excess[x])
             if amount > 0.0:
                 flow[e] -= amount
                 flow[f] += amount
                 excess[y] -= amount
                 excess[x] += amount
-                if not excess[y] > 0.0:
-                    return
-                if not flow[e] > 0.0:
-                    break
+            if excess[y] > 0.0 and flow[e] > 0.0:
+                f += 1
+        if f == last:
+            return
+
+
+@kernel
+def keep_flow(layout, u, flow, fractions):
+    """Fractions of the rows in use, exactly within [0, p_bar] and with the right sum."""
+    for r in range(u.size):
+        if u[r] > 0.0 and layout.half[r] < 1.0:
+            first, last = layout.entry_start[r], layout.entry_start[r + 1]
+            for e in range(first, last):
+                fractions[e] = flow[e] / u[r]
+            fit_row(layout.entry_prob, fractions, first, last, 1.0 - layout.half[r])
 
 
 @kernel
@@ -597,18 +693,6 @@ def carry_fractions(old, new, old_fractions, fractions):
             known = f < end and old.entry_state[f] == new.entry_state[e]
             fractions[e] = old_fractions[f] if known else 0.0
         fit_row(new.entry_prob, fractions, first, last, 1.0 - new.half[r])
-
-
-@kernel
-def keep_flow(layout, u, flow, fractions):
-    """Fractions of the rows in use, exactly within [0, p_bar] and with the right sum."""
-    for r in range(u.size):
-        if not u[r] > 0.0:
-            continue
-        first, last = layout.entry_start[r], layout.entry_start[r + 1]
-        for e in range(first, last):
-            fractions[e] = flow[e] / u[r]
-        fit_row(layout.entry_prob, fractions, first, last, 1.0 - layout.half[r])
 
 
 @kernel
@@ -671,9 +755,12 @@ def repair(layout, u, mass, fractions, excess, heights, q, rolled, landing):
 
 @kernel
 def duality_gap(layout, chain, u, q, rolled):
-    """f(q) minus the dual value at u, as a sum of terms that are >= 0 (no cancellation)."""
+    """f(q) minus the dual value at u, as a sum of terms that are >= 0 (no cancellation).
+
+    The rounding of the terms, an ulp of each layer's largest height, is added to it.
+    """
     layers = layout.layer_start.size - 2
-    total = 0.0
+    total, rounding = 0.0, 0.0
     for k in range(layers):
         a, b = layout.layer_start[k], layout.layer_start[k + 1]
         width, groups = layout.layer_start[k + 2] - b, chain.size[k + 1]
@@ -687,7 +774,8 @@ def duality_gap(layout, chain, u, q, rolled):
             at += width
         for y in range(b, layout.layer_start[k + 2]):
             total += rolled[y] * (chain.level[b + chain.group[y]] - lowest)
-    return total
+        rounding += ULP * (chain.level[b] - lowest)
+    return max(0.0, total) + rounding
 
 
 @kernel
@@ -717,29 +805,35 @@ def project(layout, z, heights, fractions, q, landing, tol, max_rounds, max_step
         first,
         np.zeros(first[layers]),
     )
-    box = (
-        np.zeros(states, dtype=np.bool_),
+    space = block[layers]
+    model = (
+        np.zeros(states),
+        np.zeros(states),
         np.zeros(states, dtype=np.int64),
         np.ones(layers, dtype=np.int64),
         np.zeros(layers, dtype=np.int64),
+        (np.zeros(space), np.zeros(space), block),
+        np.zeros(states),
+    )
+    box = (
+        np.zeros(states, dtype=np.bool_),
         np.zeros(states),
         np.zeros(states),
         np.zeros(rows),
-        np.zeros(block[layers]),
-        np.zeros(block[layers]),
-        block,
-        np.zeros(states),
+        np.zeros(rows),
+        (np.zeros(space), np.zeros(space), block),
+        model,
     )
     order = np.zeros(states, dtype=np.int64)
     mark = np.zeros(states, dtype=np.int64)
     mu, u = np.zeros(layers), np.zeros(rows)
     mass, rolled, excess = np.zeros(states), np.zeros(states), np.zeros(states)
     flow = np.zeros(layout.entry_prob.size)
-    distance, queue = np.zeros(states, dtype=np.int64), np.zeros(states, dtype=np.int64)
+    distance, used = np.zeros(states, dtype=np.int64), np.zeros(rows, dtype=np.int64)
     row_distance = np.zeros(rows, dtype=np.int64)
-    gap, total_steps, inner = np.inf, 0, 1e-2
-    rounds = 0
-    while rounds < max_rounds:
+    gap, total_steps, inner = np.inf, 0, INNER_FIRST
+    rounds, best, best_round = 0, np.inf, 0
+    while rounds < max_rounds and rounds - best_round < PATIENCE:
         rounds += 1
         for k in range(1, layers):
             group_states(layout, k, heights, mark, order, chain)
@@ -762,18 +856,18 @@ def project(layout, z, heights, fractions, q, landing, tol, max_rounds, max_step
         mass[layout.layer_start[layers] :] = 1.0
         worst = 0.0
         for k in range(layers - 1):
-            left = spread(
-                layout, k, u, mass, fractions, flow, excess, distance, queue, row_distance
-            )
+            left = spread(layout, k, u, mass, fractions, flow, excess, distance, used, row_distance)
             worst = max(worst, left)
             for y in range(layout.layer_start[k + 1], layout.layer_start[k + 2]):
                 mark[y] = 0 if left > DUST and distance[y] < 0 else 1
         keep_flow(layout, u, flow, fractions)
         repair(layout, u, mass, fractions, excess, heights, q, rolled, landing)
-        gap = max(0.0, duality_gap(layout, chain, u, q, rolled))
+        gap = duality_gap(layout, chain, u, q, rolled)
         if 2.0 * gap <= tol * tol:
             break
-        inner = max(0.1 * min(worst, inner), 1e-15)
+        if gap < best:
+            best, best_round = gap, rounds
+        inner = max(INNER * min(worst, inner), DUST)
     return gap, rounds, total_steps
 
 

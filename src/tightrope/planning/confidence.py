@@ -259,10 +259,6 @@ def _layout(layers: IntArray, rows: sp.csr_array, radius: FloatArray, exists: Bo
     np.cumsum(np.bincount(layers), out=layer_start[1:])
     state_row = np.zeros(states + 1, dtype=np.int64)
     np.cumsum(exists.sum(axis=1), out=state_row[1:])
-    entry_row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)).astype(np.int32)
-    column_entry = np.argsort(rows.indices, kind="stable").astype(np.int64)
-    column_start = np.zeros(states + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows.indices, minlength=states), out=column_start[1:])
     return Layout(
         layer_start,
         state_row,
@@ -270,7 +266,4 @@ def _layout(layers: IntArray, rows: sp.csr_array, radius: FloatArray, exists: Bo
         rows.indices.astype(np.int32),
         rows.data,
         0.5 * radius,
-        column_start,
-        column_entry,
-        entry_row,
     )

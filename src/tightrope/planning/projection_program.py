@@ -40,7 +40,7 @@ def aggregated_program(confidence: Confidence) -> Program:
     row_state = confidence.pairs // confidence.shape[1]
     count = int(layout.entry_start[layout.state_row[start[layers - 1]]])
     entries = np.arange(count)
-    row, state = layout.entry_row[:count], layout.entry_state[:count]
+    row, state = entry_rows(layout)[:count], layout.entry_state[:count]
     inner = int(start[layers] - start[1])
     used = np.unique(row)
     number = np.zeros(rows, dtype=np.int64)
@@ -69,6 +69,11 @@ def aggregated_program(confidence: Confidence) -> Program:
         sp.vstack([room, bound], format="csc"),
         entries,
     )
+
+
+def entry_rows(layout: kernels.Layout) -> IntArray:
+    """The row of each entry."""
+    return np.repeat(np.arange(layout.half.size), np.diff(layout.entry_start))
 
 
 def solve_program(
@@ -143,7 +148,7 @@ def improve_with_program(projector: Projector, z: FloatArray, tol: float) -> Non
     q, flow, heights = solve_program(confidence, z, tol=accuracy)
     layout = confidence.layout
     trial = Projector(confidence, heights=heights)
-    row = layout.entry_row[: flow.size]
+    row = entry_rows(layout)[: flow.size]
     used = q[row] > 0.0
     trial.fractions[: flow.size][used] = flow[used] / q[row[used]]
     kernels.fit_fractions(layout, trial.fractions)
