@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tightrope.io import from_gymnasium as from_gymnasium
     from tightrope.io import load as load
     from tightrope.io import save as save
+    from tightrope.model import features as features
     from tightrope.model.mdp import FiniteMDP as FiniteMDP
     from tightrope.model.policy import load_policy as load_policy
     from tightrope.model.policy import save_policy as save_policy
@@ -56,7 +57,15 @@ _HOMES = {
     "save_policy": "tightrope.model.policy",
     "simulate": "tightrope.simulation.runner",
 }
-_MODULES = ("learners", "metrics", "model", "planning", "problems", "simulation")
+_MODULES = {
+    "features": "tightrope.model.features",
+    "learners": "tightrope.learners",
+    "metrics": "tightrope.metrics",
+    "model": "tightrope.model",
+    "planning": "tightrope.planning",
+    "problems": "tightrope.problems",
+    "simulation": "tightrope.simulation",
+}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
@@ -65,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name in _MODULES:
-        return importlib.import_module(f"tightrope.{name}")
+        return importlib.import_module(_MODULES[name])
     raise AttributeError(f"module 'tightrope' has no attribute {name!r}")
 
 

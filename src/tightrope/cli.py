@@ -143,6 +143,7 @@ def _model(
 ) -> FiniteMDP:
     """A problem or a model file, with what the command line says in place of its own."""
     from tightrope.experiment import is_model_file, model_of
+    from tightrope.model.linear import finite_model
 
     said: dict[str, Any] = {"criterion": criterion, "horizon": horizon, "discount": discount}
     said = {key: value for key, value in said.items() if value is not None}
@@ -150,7 +151,8 @@ def _model(
         said["capacities"] = dict(_assignment(text) for text in capacity)
     if is_model_file(name):
         return model_of(name, {**said, **reading})
-    return model_of(name).replace(**said) if said else model_of(name)
+    found = finite_model(model_of(name))
+    return found.replace(**said) if said else found
 
 
 @app.command()

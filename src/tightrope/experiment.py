@@ -76,7 +76,16 @@ class Entry:
 
 
 # Built-in experiments. A problem's name is one too: its default experiment.
-EXPERIMENTS: dict[str, Entry] = {}
+EXPERIMENTS: dict[str, Entry] = {
+    "appendix-e": Entry(
+        "tightrope.experiments.wei_average_reward:appendix_e",
+        "MDP-EXP2 against NPG at equal samples [LIN, Appendix E]",
+    ),
+    "wei-average-reward": Entry(
+        "tightrope.experiments.wei_average_reward:wei_average_reward",
+        "all average-reward learners on RiverSwim, a linear MDP and an ergodic model [LIN]",
+    ),
+}
 
 
 def make_experiment(

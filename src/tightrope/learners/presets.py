@@ -56,6 +56,15 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "step_scale": 3e4,
             "threshold_scale": 0.1,
         },
+        # One-hot features, for which sigma is 0, so one is declared. Ergodic model, T = 1e6: 94% of
+        # J* in the last fifth, because w_k = 0 where a rare pair is missed.
+        "one-hot": {
+            "sigma": 1 / 30,
+            "length_scale": 0.005,
+            "batch_scale": 0.05,
+            "step_scale": 200.0,
+            "threshold_scale": 1e-3,
+        },
         # Assumptions 3 and 5 fail there; the declared values give N = 20, B = 5040, eta = 0.3.
         "riverswim": {
             "mixing_time": 9.0,

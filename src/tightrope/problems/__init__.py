@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tightrope.problems.gridworlds import box as box
     from tightrope.problems.gridworlds import mars_rover as mars_rover
     from tightrope.problems.gridworlds import random_map as random_map
+    from tightrope.problems.linear import linear_mdp as linear_mdp
+    from tightrope.problems.linear import random_continuous_mdp as random_continuous_mdp
+    from tightrope.problems.linear import random_linear_mdp as random_linear_mdp
     from tightrope.problems.null import with_null_action as with_null_action
     from tightrope.problems.operations import budget_pacing as budget_pacing
     from tightrope.problems.operations import inventory as inventory
@@ -29,10 +32,13 @@ _HOMES = {
     "budget_pacing": "operations",
     "ergodic_mdp": "average",
     "inventory": "operations",
+    "linear_mdp": "linear",
     "machine_replacement": "operations",
     "mars_rover": "gridworlds",
     "media_buffer": "operations",
     "random_cmdp": "random",
+    "random_continuous_mdp": "linear",
+    "random_linear_mdp": "linear",
     "random_map": "gridworlds",
     "riverswim": "average",
     "service_queue": "operations",

@@ -97,21 +97,31 @@ PROBLEMS: dict[str, Problem] = {
     "riverswim": Problem(
         home="tightrope.problems.average:riverswim",
         title="swim against the current, average reward [Osband 2013 and other sources]",
-        learners=("ucrl2", "psrl", "uniform", "oracle"),
+        episodes=100_000,
+        learners=("ucrl2", "psrl", "olsvi-fh", "politex", "uniform", "oracle"),
     ),
     "ergodic": Problem(
         home="tightrope.problems.average:ergodic_mdp",
         title="random ergodic model with known mixing time, average reward",
-        learners=("mdp-exp2", "uniform", "oracle"),
+        episodes=100_000,
+        learners=("ucrl2", "psrl", "politex", "mdp-exp2@one-hot", "npg", "uniform", "oracle"),
+    ),
+    "linear-mdp": Problem(
+        home="tightrope.problems.linear:linear_mdp",
+        title="random linear MDP, simplex features, ergodic, average reward [LIN]",
+        episodes=100_000,
+        learners=("olsvi-fh", "mdp-exp2", "npg", "politex", "ucrl2", "uniform", "oracle"),
     ),
     "access-control": Problem(
         home="tightrope.problems.average:access_control",
         title="access to a multi-server queue, average reward [Sutton and Barto, Example 10.2]",
+        episodes=100_000,
         learners=("ucrl2", "psrl", "uniform", "oracle"),
     ),
     "admission-control": Problem(
         home="tightrope.problems.average:admission_control",
         title="admission to an M/M/1/N queue, average reward",
+        episodes=100_000,
         learners=("ucrl2", "psrl", "uniform", "oracle"),
     ),
 }

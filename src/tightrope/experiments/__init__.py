@@ -1,0 +1,1 @@
+"""Built-in experiments that are more than one problem with its default learners."""
