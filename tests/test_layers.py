@@ -17,7 +17,7 @@ ORDER = [
     {"learners"},
     {"metrics"},
     {"simulation"},
-    {"experiment"},
+    {"experiment", "experiments"},
     {"results"},
     {"plots", "engines"},
     {"launch"},
