@@ -5,7 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_MODULES = ("chain", "features", "layered", "linear", "mdp", "policy", "structure")  # imported on first use
+_MODULES = (
+    "chain",
+    "features",
+    "layered",
+    "linear",
+    "mdp",
+    "policy",
+    "structure",
+)  # imported on first use
 
 __all__ = list(_MODULES)
 
