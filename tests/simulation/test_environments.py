@@ -4,13 +4,14 @@ import gymnasium
 import numpy as np
 import pytest
 
+import tightrope as tr
 from tightrope.adapter import Discretise, FiniteMDPEnv, FiniteMDPVectorEnv
-from tightrope.errors import ConfigError
+from tightrope.errors import ConfigError, ModelError
 from tightrope.model.mdp import FiniteMDP
 from tightrope.planning import evaluate, plan
 from tightrope.problems import mars_rover
 from tightrope.problems.gridworlds import MARS_ROVER_SMALL_MAP
-from tightrope.simulation.environments import learn
+from tightrope.simulation.environments import learn, play
 
 HOLES = (5, 7, 11, 12)
 
@@ -184,3 +185,21 @@ def test_rewards_outside_the_range_and_cut_episodes_are_refused():
         learn(cut, "tightrope.learners.psrl:LEARNER", steps=10)
     with pytest.raises(ConfigError, match=r"Box.* is not discrete; .*Discretise"):
         learn("CartPole-v1", "uniform", episodes=1, horizon=5)
+
+
+def test_a_saved_policy_plays_in_gymnasiums_own_environment(tmp_path):
+    """FrozenLake by its table, planned, saved, and played in the environment itself."""
+    model = tr.from_gymnasium("FrozenLake-v1", criterion="episodic", horizon=30)
+    solution = tr.plan(model)
+    tr.save_policy(tmp_path / "policy.npz", solution.policy)
+    policy = tr.load_policy(tmp_path / "policy.npz")
+    costs = {"slips": lambda s, a, t: float(s == t)}
+    totals = play("FrozenLake-v1", policy, episodes=1500, horizon=30, costs=costs, seed=1)
+    error = np.sqrt(solution.value * (1 - solution.value) / 1500)
+    assert abs(totals[:, 0].mean() - solution.value) < 4 * error
+    assert totals.shape == (1500, 2)
+    assert totals[:, 1].max() > 0
+    with pytest.raises(ConfigError, match="say horizon="):
+        play("FrozenLake-v1", policy, episodes=1)
+    with pytest.raises(ModelError, match="policy has shape"):
+        play("Taxi-v4", policy, episodes=1, horizon=30)

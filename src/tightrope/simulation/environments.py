@@ -28,7 +28,13 @@ from tightrope.io.gymnasium import (
 from tightrope.learners.protocol import Experience, Stop
 from tightrope.learners.registry import make_config, split_name
 from tightrope.model.mdp import FiniteMDP
-from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
+from tightrope.model.policy import (
+    DeterministicPolicy,
+    MixturePolicy,
+    Policy,
+    StochasticPolicy,
+    check_policy,
+)
 from tightrope.simulation.streams import learner_seed, streams
 from tightrope.types import Average, Criterion, Episodic, Feedback, FloatArray, ProblemSpec
 
@@ -172,6 +178,59 @@ def learn(
     )
 
 
+def play(
+    env: Any,
+    policy: Policy,
+    *,
+    episodes: int,
+    horizon: int | None = None,
+    costs: Mapping[str, Cost] | None = None,
+    seed: int = 0,
+) -> FloatArray:
+    """Play a policy in an environment; (episodes, 1 + m) totals of reward and costs.
+
+    Parameters
+    ----------
+    env : environment, vector environment, or the name of one
+    policy : over the environment's observations as numbers, such as `load_policy` reads
+    horizon : int
+        Longest episode, unless the environment is made of an episodic `FiniteMDP`.
+    costs : as in `learn`
+
+    Examples
+    --------
+    >>> from tightrope.adapter import FiniteMDPVectorEnv
+    >>> from tightrope.planning import plan
+    >>> from tightrope.problems import mars_rover
+    >>> model = mars_rover()
+    >>> totals = play(FiniteMDPVectorEnv(model, 500), plan(model).policy, episodes=500)
+    >>> totals.shape, bool(abs(totals[:, 0].mean() - 1.536) < 0.1)
+    ((500, 2), True)
+    """
+    seeds = streams(seed)
+    world = World(named_environment(env), costs, False, learner_seed(seeds.environment))
+    world.has_start = world.ends_have_actions = False  # the policy says nothing of those states
+    world.ranges = np.tile([-np.inf, np.inf], (1 + len(world.costs), 1))
+    if world.model is not None:
+        spec = world.model.spec()
+        check_policy(policy, world.model.available, spec.horizon)
+    else:
+        if horizon is None:
+            raise ConfigError("say horizon=, the longest episode")
+        limits = dict.fromkeys(world.costs, np.inf)
+        world.law = np.eye(1, world.num_observations)[0]
+        spec = world.spec(Episodic(horizon), limits, {}, (-np.inf, np.inf), {})
+        check_policy(policy, np.ones((world.num_observations, world.num_actions), bool), horizon)
+    rng = np.random.default_rng(seeds.learner)
+    parts: list[FloatArray] = []
+    done = 0
+    while done < episodes:
+        seen = world.play_episodes(policy, episodes - done, done + 1, spec, rng)
+        done += len(seen.actions)
+        parts.append(np.column_stack([seen.rewards.sum(axis=1), seen.costs.sum(axis=1)]))
+    return np.concatenate(parts)
+
+
 def _columns(rows: FloatArray, stream: bool) -> dict[str, np.ndarray]:
     out = {} if stream else {"episode": rows[:, 0].astype(int)}
     out |= {"steps": rows[:, 1].astype(int), "sampled_reward": rows[:, 2]}
@@ -205,6 +264,7 @@ class World:
         self.law = getattr(inner, "initial_state_distrib", None)
         self.has_start = not stream and self.model is None and self.law is None
         self.end = self.num_observations
+        self.ends_have_actions = True
         self.ranges = np.zeros((0, 2))
         self.steps = 0
         self._seed: int | None = seed % 2**31
@@ -312,7 +372,8 @@ class World:
                 actions[i, 0] = _action(parts[i], 0, int(states[i, 0]), rng)
         for h in range(begin, steps):
             for i in range(width):
-                actions[i, h] = _action(parts[i], h, int(states[i, h]), rng)
+                if going[i] or self.ends_have_actions:
+                    actions[i, h] = _action(parts[i], h, int(states[i, h]), rng)
             if not any(going):
                 continue  # the rest is spent in `end`
             after, pay, paid, ended, cut = self.step(before, actions[:, h].tolist())
