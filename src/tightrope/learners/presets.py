@@ -151,4 +151,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         # Published: momentum 0.9, step 1/sqrt(t) (Box: 10/sqrt(t), 25 trajectories a round).
         "paper-experiments": {"momentum": 0.9, "step": 1.0, "reward_floor": 1.4},
     },
+    "tfw-ucrl2": {
+        # The radius and the weights of the published program of [CON]'s authors.
+        "tuned": {"radius": "program"},
+        "paper-experiments": {"radius": "program"},
+    },
 }

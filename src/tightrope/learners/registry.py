@@ -48,6 +48,10 @@ LEARNERS = {
         "tightrope.learners.appropo:LEARNER",
         "ApproPO: feasibility by online gradient descent against an RL oracle (baseline)",
     ),
+    "tfw-ucrl2": Entry(
+        "tightrope.learners.tfw_ucrl2:LEARNER",
+        "TFW-UCRL2: one stream, vectorial feedback, Frank-Wolfe (baseline)",
+    ),
     "oracle": Entry(
         "tightrope.learners.baselines:ORACLE",
         "plays the optimal policy of the true model (baseline)",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tightrope.problems.average import riverswim as riverswim
     from tightrope.problems.gridworlds import box as box
     from tightrope.problems.gridworlds import mars_rover as mars_rover
+    from tightrope.problems.gridworlds import mars_rover_stream as mars_rover_stream
     from tightrope.problems.gridworlds import random_map as random_map
     from tightrope.problems.linear import linear_mdp as linear_mdp
     from tightrope.problems.linear import random_continuous_mdp as random_continuous_mdp
@@ -35,6 +36,7 @@ _HOMES = {
     "linear_mdp": "linear",
     "machine_replacement": "operations",
     "mars_rover": "gridworlds",
+    "mars_rover_stream": "gridworlds",
     "media_buffer": "operations",
     "random_cmdp": "random",
     "random_continuous_mdp": "linear",

@@ -6,7 +6,7 @@ import numpy as np
 
 from tightrope.errors import ModelError
 from tightrope.model.mdp import FiniteMDP
-from tightrope.types import Episodic, FloatArray
+from tightrope.types import Average, Episodic, FloatArray
 
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 MOVE_NAMES = ("up", "down", "left", "right")
@@ -91,6 +91,42 @@ def mars_rover(
     )
 
 
+def mars_rover_stream(
+    *, map: str = MARS_ROVER_MAP, horizon: int = 30, slip: float = 0.1, capacity: float = 0.3
+) -> FiniteMDP:
+    """Mars rover as one stream without resets: rocks and the goal lead back to the start.
+
+    Another problem than `mars_rover`: an episode is as long as the way to a rock or the goal, whose
+    step back pays (and on a rock costs) 1/H. Average criterion; `capacity` is per `horizon` steps.
+    Its optimum is 2.0402 per 30 steps at cost 0.3, unconstrained 4.7727 [CON, Figure 1, panel C].
+
+    >>> mars_rover_stream()
+    FiniteMDP(S=64, A=4, m=1, Average(), 904 transitions)
+    """
+    model = mars_rover(map=map, horizon=horizon, slip=slip, capacity=capacity)
+    lengths = np.diff(model.indptr)
+    row = np.repeat(np.arange(lengths.size), lengths)
+    # a row that stays for sure is a rock's or the goal's
+    final = (lengths == 1) & (model.indices[model.indptr[:-1]] == np.arange(lengths.size) // 4)
+    indices = np.where(final[row], int(model.initial.argmax()), model.indices)
+    return FiniteMDP(
+        transitions_data=model.data,
+        transitions_indices=indices,
+        transitions_indptr=model.indptr,
+        transitions_shape=(model.num_states, 4, model.num_states),
+        rewards=model.rewards,
+        costs=model.costs,
+        rewards_next=model.rewards_next,
+        costs_next=model.costs_next,
+        cost_names=["cost"],
+        capacities=[capacity / horizon],
+        criterion=Average(),
+        initial=model.initial,
+        action_names=MOVE_NAMES,
+        state_names=list(model.state_names or ()),
+    )
+
+
 def box(
     *, map: str = BOX_MAP, horizon: int = 30, slip: float = 0.1, capacity: float = 0.1
 ) -> FiniteMDP:
@@ -108,7 +144,7 @@ def box(
     map : text, one line a row: ``W`` wall, ``.`` free, ``S`` agent, ``X`` box, ``G`` goal
 
     >>> box()
-    FiniteMDP(S=121, A=4, m=1, Episodic(horizon=30), 885 transitions)
+    FiniteMDP(S=121, A=4, m=1, Episodic(horizon=30), 1508 transitions)
     """
     cells = _read_map(map, "W.SXG", {"S": 1, "X": 1, "G": 1})
     free = [tuple(int(i) for i in cell) for cell in np.argwhere(cells != "W")]
@@ -161,8 +197,8 @@ def random_map(size: int, *, rocks: float = 0.15, seed: int = 0) -> str:
 
     >>> print(random_map(4, rocks=0.3, seed=3))
     S...
-    ..PP
-    P...
+    ...P
+    .P..
     ...G
     """
     if size < 2 or not 0.0 <= rocks < 1.0:

@@ -34,6 +34,12 @@ PROBLEMS: dict[str, Problem] = {
         title="6x6 Box: reach the goal, do not push the box into a corner [CON, Figure 1]",
         episodes=1500,
     ),
+    "mars-rover-stream": Problem(
+        home="tightrope.problems.gridworlds:mars_rover_stream",
+        title="Mars rover as one stream without resets [CON, Figure 1, panel C]",
+        episodes=30_000,
+        learners=("tfw-ucrl2", "uniform", "oracle"),
+    ),
     "inventory": Problem(
         home="tightrope.problems.operations:inventory",
         title="stock of one product with ragged orders; holding and ordering costs [Puterman, 3.2]",

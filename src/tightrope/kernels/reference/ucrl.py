@@ -40,3 +40,28 @@ def count_transitions(states, actions, rewards, visits, moves, reward_sums):
     np.add.at(visits, (states[:-1], actions), 1.0)
     np.add.at(moves, (states[:-1], actions, states[1:]), 1.0)
     np.add.at(reward_sums, (states[:-1], actions), rewards)
+
+
+def best_in_box(p_hat, radius, values):
+    """The law within the interval box that maximises the mean of `values`."""
+    p = np.maximum(0.0, p_hat - radius)
+    upper = np.minimum(1.0, p_hat + radius)
+    for y in np.argsort(-values, kind="stable"):
+        p[y] += min(upper[y] - p[y], max(0.0, 1.0 - p.sum()))
+    return p
+
+
+def interval_value_iteration(p_hat, radius, rewards, available, values, tolerance, max_iterations):
+    """The same sweeps, one law at a time."""
+    values = values.copy()
+    low, high, iteration = -np.inf, np.inf, 0
+    while iteration < max_iterations and high - low >= tolerance:
+        iteration += 1
+        q = np.full(rewards.shape, -np.inf)
+        for s, a in zip(*np.nonzero(available)):
+            q[s, a] = rewards[s, a] + best_in_box(p_hat[s, a], radius[s, a], values) @ values
+        best = q.max(axis=1)
+        low, high = (best - values).min(), (best - values).max()
+        fresh = 0.5 * (best + values)
+        values = fresh - fresh.min()
+    return q.argmax(axis=1), values, low, high, iteration
