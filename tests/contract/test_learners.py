@@ -1,0 +1,124 @@
+"""What every registered learner must keep, generated from its declared traits."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tightrope.learners.protocol import state_arrays
+from tightrope.learners.registry import LEARNERS, get_learner, make_config, presets_of
+from tightrope.model.policy import check_policy
+from tightrope.problems.registry import make_problem
+from tightrope.simulation import runner
+
+LENGTH = {"episodic": 30, "stream": 4000, "full-information": 60}
+
+
+def case(name):
+    """A small problem on which the learner can run, and for how long."""
+    traits = get_learner(name).traits
+    if "full-information" in traits:
+        return make_problem("loop-free-stochastic-stochastic"), LENGTH["full-information"]
+    if "episodic" in traits:
+        m = 0 if "unconstrained" in traits else 1
+        model = make_problem("random-cmdp", num_states=6, num_actions=2, horizon=4, num_costs=m)
+        return model, LENGTH["episodic"]
+    return make_problem("ergodic" if "unichain" in traits else "riverswim"), LENGTH["stream"]
+
+
+def session(name, **arguments):
+    model, length = case(name)
+    return runner.start(model, name, episodes=length, **arguments)
+
+
+ALL = sorted(LEARNERS)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_same_seed_same_log(name):
+    logs = []
+    for _ in range(2):
+        s = session(name, seed=7)
+        runner.advance(s)
+        logs.append(runner.finish(s))
+    for key, column in logs[0].columns.items():
+        assert column.tobytes() == logs[1].columns[key].tobytes(), key
+    assert {"regret", "reward", "episode", "steps", "sampled_reward"} <= set(logs[0].columns)
+    assert np.isfinite(logs[0].columns["regret"]).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_policy_and_horizon_write_nothing(name):
+    s = session(name, seed=1)
+    runner.advance(s, max(1, s.episodes // 2))
+    before = state_arrays(s.state)
+    s.learner.policy(s.state)
+    s.learner.horizon(s.state)
+    s.learner.policy(s.state)
+    after = state_arrays(s.state)
+    assert before.keys() == after.keys()
+    for key, value in before.items():
+        assert value.tobytes() == after[key].tobytes(), key
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_carrying_saving_and_resuming_equals_one_long_run(name, tmp_path):
+    whole = session(name, seed=3)
+    runner.advance(whole)
+    part = session(name, seed=3)
+    runner.advance(part, part.episodes // 3)
+    runner.save(part, tmp_path / "state.npz")
+    fresh = session(name, seed=3)
+    runner.resume(fresh, tmp_path / "state.npz")
+    runner.advance(fresh)
+    left, right = runner.finish(whole), runner.finish(fresh)
+    for key, column in left.columns.items():
+        assert column.tobytes() == right.columns[key].tobytes(), key
+    for key, column in left.diagnostics.items():
+        assert column.tobytes() == right.diagnostics[key].tobytes(), key
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_policies_are_distributions_at_every_state(name):
+    s = session(name, seed=2)
+    model, _ = case(name)
+    available = s.spec.available
+    stages = getattr(model, "horizon", None) if "episodic" in s.learner.traits else None
+    for until in (1, s.episodes // 2, s.episodes):
+        runner.advance(s, until)
+        policy = s.learner.policy(s.state)
+        table = getattr(policy, "actions", getattr(policy, "probabilities", None))
+        if "stream" in s.learner.traits and table is not None and table.ndim > available.ndim - 1:
+            continue  # a periodic policy of a stream has its own number of stages
+        check_policy(policy, available, stages)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_config_survives_json(name):
+    s = session(name)
+    values = runner.config_json(s.config)
+    again = type(s.config)(**json.loads(json.dumps(values)))
+    assert runner.config_json(again) == values
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_presets_are_known_and_theory_is_labelled(name):
+    model, length = case(name)
+    spec = session(name).spec
+    for preset in presets_of(name):
+        learner, config = make_config(f"{name}@{preset}", spec, episodes=length, delta=0.1)
+        label = learner.guarantee(config)
+        assert label is None or (isinstance(label, str) and label)
+        if preset != "theory":
+            assert label is None, f"{name}@{preset} must not claim a theorem"
+    assert dataclasses.is_dataclass(learner.config)
+    assert model is not None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_module_lists_its_deviations(name):
+    import importlib
+
+    module = importlib.import_module(LEARNERS[name].home.partition(":")[0])
+    assert "Deviations" in module.__doc__
