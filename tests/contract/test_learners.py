@@ -24,7 +24,7 @@ def case(name):
         m = 0 if "unconstrained" in traits else 1
         model = make_problem("random-cmdp", num_states=6, num_actions=2, horizon=4, num_costs=m)
         return model, LENGTH["episodic"]
-    return make_problem("ergodic" if "unichain" in traits else "riverswim"), LENGTH["stream"]
+    return make_problem("linear-mdp" if "unichain" in traits else "riverswim"), LENGTH["stream"]
 
 
 def session(name, **arguments):

@@ -310,7 +310,8 @@ def run(
 def config_json(config: Any) -> dict[str, Any]:
     """A configuration as JSON values; a policy given to a privileged learner is left out."""
     values = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
-    return {name: value for name, value in values.items() if not isinstance(value, Policy)}
+    values.pop("policy", None)
+    return values
 
 
 def simulate(
@@ -364,7 +365,7 @@ def resume(session: Session, path: str | Path) -> None:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ResultError(f"{path} is no saved session: {error}") from error
     identity = json.loads(str(arrays["identity"]))
-    if identity != _identity(session):
+    if identity != json.loads(json.dumps(_identity(session))):
         raise ResultError(f"{path} was saved by another run: {identity}")
 
     def group(prefix: str) -> dict[str, np.ndarray]:
