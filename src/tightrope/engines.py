@@ -11,6 +11,7 @@ from pathlib import Path
 from tightrope.experiment import model_of
 from tightrope.model.linear import finite_model
 from tightrope.planning import Solution, plan
+from tightrope.problems.adversarial import AdversarialProblem
 from tightrope.results import Job, part_path, write_part
 from tightrope.simulation import runner
 
@@ -61,25 +62,28 @@ def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
     return job
 
 
-def prepare(jobs: list[Job]) -> dict[str, Solution]:
+def prepare(jobs: list[Job]) -> dict[str, Solution | None]:
     """The certified optimum of every arm, by label, after checking that every learner can run.
 
+    None where the optimum belongs to the run (of adversarial problems it is in hindsight).
     Raises ConfigError or PlanError, before anything is played.
     """
-    by_problem: dict[tuple[str, str], Solution] = {}
+    by_problem: dict[tuple[str, str], Solution | None] = {}
     out = {}
     for job in _one_an_arm(jobs):
         arm = job.arm
         key = (arm.problem, str(sorted(arm.parameters.items())))
         if key not in by_problem:
-            by_problem[key] = plan(finite_model(model_of(arm.problem, arm.parameters)))
+            model = model_of(arm.problem, arm.parameters)
+            hindsight = isinstance(model, AdversarialProblem)
+            by_problem[key] = None if hindsight else plan(finite_model(model))
         out[arm.label] = by_problem[key]
         _session(job, out[arm.label])
     return out
 
 
 def run_jobs(
-    jobs: list[Job], folder: Path, workers: int, optima: dict[str, Solution]
+    jobs: list[Job], folder: Path, workers: int, optima: dict[str, Solution | None]
 ) -> Iterator[Job]:
     """Execute the jobs, yielding each as it is finished, in any order.
 

@@ -146,6 +146,8 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
         "episodes": int(run.columns["episode"][-1]),
         "updates": run.updates,
         "seconds": run.seconds,
+        "bounds": run.bounds,
+        "notes": run.notes,
     }
     text = json.dumps(record, indent=1, default=float)
     write_atomic(part_path(folder, job, ".json"), text.encode())
@@ -187,7 +189,8 @@ def _arms(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """What is common to the seeds of an arm."""
     arms: dict[str, dict[str, Any]] = {}
     for record in records:
-        kept = {k: v for k, v in record.items() if k not in ("seed", "seconds", "updates")}
+        own = ("seed", "seconds", "updates", "bounds", "notes")
+        kept = {k: v for k, v in record.items() if k not in own}
         kept["optimum"] = {k: v for k, v in kept["optimum"].items() if k != "seconds"}
         kept["config"] = {k: v for k, v in kept["config"].items() if k != "seed"}
         arms.setdefault(json.dumps(kept, sort_keys=True), kept)

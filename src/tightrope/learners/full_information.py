@@ -56,11 +56,17 @@ def first_of(
     )
 
 
-def penalty_of(penalty: Sequence[float], num_constraints: int) -> FloatArray:
+def penalty_of(penalty: Sequence[float] | float | str, num_constraints: int) -> FloatArray:
     """Fixed multipliers (m,), zeros for (); ConfigError if their number or sign is wrong."""
-    if not len(penalty):
+    if isinstance(penalty, str):
+        raise ConfigError(
+            f"penalty {penalty!r} must be filled in by the simulation ('hindsight'), or be numbers"
+        )
+    if np.ndim(penalty) == 1 and not len(penalty):  # type: ignore[arg-type]
         return np.zeros(num_constraints)
     out = np.array(penalty, dtype=np.float64)
+    if out.ndim == 0:
+        out = np.full(num_constraints, float(out))
     if out.shape != (num_constraints,) or not (out >= 0.0).all():
         raise ConfigError(
             f"penalty must be {num_constraints} numbers >= 0 (one a constraint), got {penalty}"

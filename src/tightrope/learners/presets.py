@@ -26,10 +26,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "uc-o-gdps": {
         # The steps of tuned pdgd-ops on the same worlds, in units of this learner's smaller C.
         "tuned": {"primal_scale": 0.1, "radius_scale": 0.1},
+        # Privileged baseline: the multipliers of the hindsight optimum, fixed for ever.
+        "best-multiplier": {"primal_scale": 0.1, "radius_scale": 0.1, "penalty": "hindsight"},
     },
     "uc-o-reps": {
         # By hand on the same worlds; the step is at its theorem's value.
         "tuned": {"step_scale": 1.0, "radius_scale": 0.1},
+        # Baseline with a penalty of 1 for each constraint, a guess that nobody tuned.
+        "penalty": {"step_scale": 1.0, "radius_scale": 0.1, "penalty": 1.0},
     },
     # Average reward. Searched on 6-state RiverSwim, T = 1e5 and 1e6, seeds 0-4, where not said.
     "ucrl2": {

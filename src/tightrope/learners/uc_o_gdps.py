@@ -52,8 +52,9 @@ class Config:
     delta : float
     primal_scale, radius_scale : float
         Multiply C and the radii; 1 as proved.
-    penalty : (m,) or ()
-        Fixed multipliers lambda >= 0 on the constraints; () ignores them.
+    penalty : (m,), a number, () or 'hindsight'
+        Fixed multipliers lambda >= 0 on the constraints; a number is for each of them, () ignores
+        them, 'hindsight' has the simulation fill in the optimum's (privileged, a baseline).
     tolerance : float
         Certified distance of the projection.
     doubling : bool
@@ -64,12 +65,13 @@ class Config:
     delta: float = 0.05
     primal_scale: float = 1.0
     radius_scale: float = 1.0
-    penalty: tuple[float, ...] = ()
+    penalty: tuple[float, ...] | float | str = ()
     tolerance: float = 1e-5
     doubling: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "penalty", tuple(self.penalty))
+        if isinstance(self.penalty, list):  # from JSON
+            object.__setattr__(self, "penalty", tuple(self.penalty))
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -281,7 +283,7 @@ def projector_of(state: Any) -> Projector:
 
 def guarantee(config: Config) -> str | None:
     proved = config.primal_scale == config.radius_scale == 1.0
-    if proved and not config.doubling and not config.penalty:
+    if proved and not config.doubling and config.penalty == ():
         return "[BOBW, Theorem 3] (regret O(sqrt(T)), every interval)"
     return None
 

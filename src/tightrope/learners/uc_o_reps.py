@@ -45,8 +45,9 @@ class Config:
     delta : float
     step_scale, radius_scale : float
         Multiply eta and the radii; 1 as proved.
-    penalty : (m,) or ()
-        Fixed multipliers lambda >= 0 on the constraints; () ignores them.
+    penalty : (m,), a number, () or 'hindsight'
+        Fixed multipliers lambda >= 0 on the constraints; a number is for each of them, () ignores
+        them, 'hindsight' has the simulation fill in the optimum's (privileged, a baseline).
     tolerance : float
         Flow imbalance at which the dual iteration stops.
     """
@@ -55,11 +56,12 @@ class Config:
     delta: float = 0.05
     step_scale: float = 1.0
     radius_scale: float = 1.0
-    penalty: tuple[float, ...] = ()
+    penalty: tuple[float, ...] | float | str = ()
     tolerance: float = 1e-7
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "penalty", tuple(self.penalty))
+        if isinstance(self.penalty, list):  # from JSON
+            object.__setattr__(self, "penalty", tuple(self.penalty))
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -90,6 +92,7 @@ class State:
     q_hat: FloatArray  # (S, A)
     rows: FloatArray  # (S, A, W)
     potentials: FloatArray  # (S,) last dual solution, the next start
+    multipliers: FloatArray  # (m,) the fixed penalty
     lost: int  # pairs whose balls of successive epochs did not meet
 
 
@@ -125,6 +128,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
         q_hat=q_hat,
         rows=rows,
         potentials=np.zeros(shape[0]),
+        multipliers=penalty_of(config.penalty, spec.num_costs),
         lost=0,
     )
 
@@ -155,10 +159,9 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         state.lost += disjoint_balls(state.centres, state.radii, centres, radii)
         state.centres, state.radii = centres, radii
     # loss in [0, 1]
-    multipliers = penalty_of(config.penalty, spec.num_costs)
     losses = np.empty_like(state.q_hat)
-    lagrangian_loss(rewards, constraints, multipliers, losses)
-    weight = float(multipliers.sum())
+    lagrangian_loss(rewards, constraints, state.multipliers, losses)
+    weight = float(state.multipliers.sum())
     losses = (losses + 1.0 + weight) / (1.0 + 2.0 * weight)
     # q_{t+1} = argmin over Delta(P_i) of KL(q || q_t e^{-eta l})
     new_pairs, new_rows = np.zeros_like(state.q_hat), state.rows.copy()
@@ -187,7 +190,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 
 def guarantee(config: Config) -> str | None:
-    if config.step_scale == config.radius_scale == 1.0 and not config.penalty:
+    if config.step_scale == config.radius_scale == 1.0 and config.penalty == ():
         return "Rosenberg and Mansour 2019, Theorem 4.2 (regret O(L |X| sqrt(|A| T)))"
     return None
 

@@ -24,13 +24,21 @@ from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import Policy, check_policy
 from tightrope.planning import Solution, plan
 from tightrope.problems.adversarial import AdversarialProblem
-from tightrope.simulation.adversarial import AdversarialWorld, hindsight_solution, settled
+from tightrope.simulation.adversarial import (
+    AdversarialWorld,
+    hindsight_solution,
+    settled,
+    summary,
+)
+from tightrope.simulation.bounds import bounds_of
 from tightrope.simulation.episodes import EpisodeWorld
 from tightrope.simulation.stream import StreamWorld, check_structure, stream_spec
 from tightrope.simulation.streams import learner_seed, streams
+from tightrope.theory import to_json
 from tightrope.types import Average, Episodic, Feedback, FloatArray, ProblemSpec
 
 Progress = Callable[[int], None]
+INTERVAL_POINTS = 32  # end points of the weak no-interval regret of adversarial problems
 
 
 @dataclass(kw_only=True, eq=False)
@@ -44,6 +52,10 @@ class Run:
         sampled_reward, sampled_cost_0..` (see `tightrope.metrics`).
     diagnostics : dict of arrays
         What the learner reported, on the same rows; NaN before its first update.
+    bounds : list of dict
+        Measured value, bound and ratio of every quantity that a theorem speaks of.
+    notes : list of str
+        What the learner noticed of itself, such as a cap that bound.
     guarantee : str or None
         The theorem whose constants were used.
     """
@@ -60,6 +72,8 @@ class Run:
     diagnostics: dict[str, np.ndarray]
     seconds: float
     updates: int
+    bounds: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -109,7 +123,7 @@ def start(
     seeds = streams(seed)
     world: EpisodeWorld | StreamWorld | AdversarialWorld
     if isinstance(model, AdversarialProblem):
-        world = AdversarialWorld(model, episodes=total, seed=seed)
+        world = AdversarialWorld(model, episodes=total, seed=seed, interval_points=INTERVAL_POINTS)
         optimum = hindsight_solution(model, total, seed) if optimum is None else optimum
         spec = model.spec(feedback=world.feedback)
     elif isinstance(model.criterion, Episodic):
@@ -126,6 +140,8 @@ def start(
     _check_kind(chosen, model)
     if "privileged" in chosen.traits:
         config = dataclasses.replace(config, policy=optimum.policy)
+    if getattr(config, "penalty", None) == "hindsight":
+        config = dataclasses.replace(config, penalty=tuple(optimum.multipliers.tolist()))
     if any(item.name == "seed" for item in dataclasses.fields(config)):
         config = dataclasses.replace(config, seed=learner_seed(seeds.learner))
     chosen.check(spec, config)
@@ -237,8 +253,11 @@ def finish(session: Session) -> Run:
         raise ResultError(f"{session.episodes - session.ledger.count} episodes are left to play")
     bare, preset = split_name(session.name)
     optimum, columns = session.optimum, session.ledger.columns()
+    bounds: list[dict[str, Any]] = []
+    notes = session.state.notes() if hasattr(session.state, "notes") else []
     if isinstance(session.world, AdversarialWorld):
         optimum, columns = settled(session)
+        bounds = [to_json(row) for row in bounds_of(summary(session))]
     return Run(
         problem=session.problem,
         learner=bare,
@@ -252,6 +271,8 @@ def finish(session: Session) -> Run:
         diagnostics=session.info_rows,
         seconds=session.seconds,
         updates=session.updates,
+        bounds=bounds,
+        notes=notes,
     )
 
 
