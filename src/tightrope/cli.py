@@ -291,6 +291,32 @@ def _print_summary(summary: dict[str, Any]) -> None:
         typer.echo(f"figure: {path}")
 
 
+@app.command()
+def bounds(
+    folder: Annotated[Path, typer.Argument(help="A results folder.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """What was measured, what the theorem says, and their ratio; the worst seed of each arm."""
+    from tightrope.results import group_name, load_bounds
+    from tightrope.theory import table_text, worst_of_seeds
+
+    entries = load_bounds(folder)
+    if as_json:
+        typer.echo(json.dumps(entries, indent=1))
+        return
+    arms: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for entry in entries:
+        arm = (entry["problem"], group_name(entry["learner"], entry["preset"]))
+        arms.setdefault(arm, []).append(entry)
+    for (problem, learner), runs in arms.items():
+        typer.echo(f"{problem}, {learner}, T = {runs[0]['episodes']}, {len(runs)} seeds")
+        typer.echo(table_text(worst_of_seeds([run["bounds"] for run in runs])))
+        for run in runs:
+            for note in run["notes"]:
+                typer.echo(f"note, seed {run['seed']}: {note}")
+        typer.echo("")
+
+
 def _announce_compilation() -> None:
     """Say on standard error that kernels are being compiled, if they are not in the cache."""
     from tightrope.kernels import episodic

@@ -85,6 +85,10 @@ EXPERIMENTS: dict[str, Entry] = {
         "tightrope.experiments.wei_average_reward:wei_average_reward",
         "all average-reward learners on RiverSwim, a linear MDP and an ergodic model [LIN]",
     ),
+    "best-of-both-worlds": Entry(
+        "tightrope.experiments.best_of_both_worlds:best_of_both_worlds",
+        "PDGD-OPS, unchanged, on stochastic and adversarial rewards and constraints [BOBW]",
+    ),
 }
 
 

@@ -166,6 +166,10 @@ def combine(folder: Path, experiment: Experiment, *, seconds: float) -> list[Job
         tables = [pq.read_table(part_path(folder, job, suffix)) for job in done]
         write_table(folder / f"{name}.parquet", pa.concat_tables(tables, promote_options="default"))
     records = [json.loads(part_path(folder, job, ".json").read_text()) for job in done]
+    if any(record["bounds"] for record in records):
+        kept = ("problem", "learner", "preset", "guarantee", "seed", "episodes", "bounds", "notes")
+        tables_of = [{name: r[name] for name in kept} for r in records if r["bounds"]]
+        write_atomic(folder / "bounds.json", json.dumps(tables_of, indent=1).encode())
     names = ("problem", "learner", "preset", "seed", "episodes", "updates", "seconds")
     timings = {name: [record[name] for record in records] for name in names}
     timings["episodes_per_second"] = [r["episodes"] / max(r["seconds"], 1e-9) for r in records]
@@ -195,6 +199,21 @@ def _arms(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         kept["config"] = {k: v for k, v in kept["config"].items() if k != "seed"}
         arms.setdefault(json.dumps(kept, sort_keys=True), kept)
     return list(arms.values())
+
+
+def load_bounds(folder: str | Path) -> list[dict[str, Any]]:
+    """`bounds.json`: one entry an arm and seed, with its rows of measured value, bound and ratio.
+
+    Raises ResultError if no run of the folder has a theorem to be held against.
+    """
+    path = Path(folder) / "bounds.json"
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ResultError(
+            f"{folder} has no table of bounds (bounds.json); runs of pdgd-ops, uc-o-gdps and "
+            f"uc-o-reps on loop-free problems write one ({error})"
+        ) from error
 
 
 def load_results(folder: str | Path) -> pa.Table:

@@ -16,7 +16,7 @@ import scipy.stats
 from tightrope.errors import ConfigError, ModelError
 from tightrope.kernels.layered import largest_interval_regret
 from tightrope.model.layered import LayeredMDP
-from tightrope.types import FloatArray, ProblemSpec
+from tightrope.types import FloatArray, IntArray, ProblemSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +324,7 @@ class IntervalRegret:
 
 
 def weak_interval_regret(
-    loop_free: LayeredMDP, ends: FloatArray, loss_sums: FloatArray, earned_sums: FloatArray
+    loop_free: LayeredMDP, ends: IntArray, loss_sums: FloatArray, earned_sums: FloatArray
 ) -> IntervalRegret:
     """Weak no-interval regret on the grid `ends` (0 = e_0 < e_1 < ...).
 
@@ -404,6 +404,20 @@ def to_json(row: Row) -> dict[str, object]:
         "proved": row.proved,
         "note": row.note,
     }
+
+
+def worst_of_seeds(tables: list[list[dict[str, object]]]) -> list[dict[str, object]]:
+    """Row by row the seed with the largest measured value (the least for a promised share)."""
+    out = []
+    for same in zip(*tables):
+        sign = -1.0 if str(same[0]["quantity"]).startswith("reward") else 1.0
+        values = [r["measured"] for r in same]
+        place = max(
+            range(len(same)),
+            key=lambda i: -math.inf if values[i] is None else sign * float(values[i]),
+        )
+        out.append(same[place])
+    return out
 
 
 def table_text(rows: list[dict[str, object]]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -330,26 +332,31 @@ def best_response_problem(
 # ------------------------------------------------------------ by name, for the registry
 
 
-def stochastic_stochastic(**parameters: Any) -> AdversarialProblem:
-    """Stochastic rewards and constraints on a random world; see `four_combinations`."""
-    return four_combinations(**parameters)["stochastic-stochastic"]
-
-
-def stochastic_adversarial(**parameters: Any) -> AdversarialProblem:
-    """Stochastic rewards, adversarial constraints on a random world."""
-    return four_combinations(**parameters)["stochastic-adversarial"]
-
-
-def adversarial_stochastic(**parameters: Any) -> AdversarialProblem:
-    """Adversarial rewards, stochastic constraints on a random world."""
-    return four_combinations(**parameters)["adversarial-stochastic"]
-
-
-def adversarial_adversarial(**parameters: Any) -> AdversarialProblem:
-    """Adversarial rewards and constraints on a random world."""
-    return four_combinations(**parameters)["adversarial-adversarial"]
-
-
 def switching(*, period: int = 10, **parameters: Any) -> AdversarialProblem:
     """`switching_problem` on a `random_layered` world."""
     return switching_problem(random_layered(**parameters), period=period)
+
+
+def _one(combination: str, **defaults: Any) -> Callable[..., AdversarialProblem]:
+    def make(**parameters: Any) -> AdversarialProblem:
+        return four_combinations(**{**defaults, **parameters})[combination]
+
+    return make
+
+
+random_stochastic_stochastic = _one("stochastic-stochastic")
+random_stochastic_adversarial = _one("stochastic-adversarial")
+random_adversarial_stochastic = _one("adversarial-stochastic")
+random_adversarial_adversarial = _one("adversarial-adversarial")
+
+# L = 2, m = 1 and rho = 1.7: Condition 2 holds from T = 5.9e5 on
+ROOMY: dict[str, Any] = {"layers": (1, 3, 1), "num_constraints": 1, "rho": 1.7}
+roomy_stochastic_stochastic = _one("stochastic-stochastic", **ROOMY)
+roomy_stochastic_adversarial = _one("stochastic-adversarial", **ROOMY)
+roomy_adversarial_stochastic = _one("adversarial-stochastic", **ROOMY)
+roomy_adversarial_adversarial = _one("adversarial-adversarial", **ROOMY)
+
+ten_layers_relief = partial(ten_layers, "relief")
+ten_layers_trap = partial(ten_layers, "trap")
+impossibility_relief = partial(impossibility, "relief")
+impossibility_trap = partial(impossibility, "trap")

@@ -67,11 +67,15 @@ PROBLEMS: dict[str, Problem] = {
         title="random sparse constrained model with binding capacities",
     ),
     **{
-        f"loop-free-{rewards}-{constraints}": Problem(
-            home=f"tightrope.problems.loop_free:{rewards}_{constraints}",
-            title=f"random loop-free world, {rewards} rewards, {constraints} constraints [BOBW]",
+        f"{family}-{rewards}-{constraints}": Problem(
+            home=f"tightrope.problems.loop_free:{function}_{rewards}_{constraints}",
+            title=f"{title}, {rewards} rewards, {constraints} constraints [BOBW]",
             episodes=4000,
             learners=LOOP_FREE_LEARNERS,
+        )
+        for family, function, title in (
+            ("loop-free", "random", "random loop-free world"),
+            ("condition-2", "roomy", "small world that meets Condition 2 at T = 1e6"),
         )
         for rewards in ("stochastic", "adversarial")
         for constraints in ("stochastic", "adversarial")
@@ -82,18 +86,19 @@ PROBLEMS: dict[str, Problem] = {
         episodes=4000,
         learners=LOOP_FREE_LEARNERS,
     ),
-    "ten-layers": Problem(
-        home="tightrope.problems.loop_free:ten_layers",
-        title="why alpha = rho/(1+rho) is wrong for L > 1 [BOBW, Theorem 7]",
-        episodes=4000,
-        learners=LOOP_FREE_LEARNERS,
-    ),
-    "impossibility": Problem(
-        home="tightrope.problems.loop_free:impossibility",
-        title="no learner has sublinear regret and violation [Mannor et al. 2009]",
-        episodes=4000,
-        learners=LOOP_FREE_LEARNERS,
-    ),
+    **{
+        f"{name}-{world}": Problem(
+            home=f"tightrope.problems.loop_free:{function}_{world}",
+            title=title,
+            episodes=4000,
+            learners=LOOP_FREE_LEARNERS,
+        )
+        for name, function, title in (
+            ("ten-layers", "ten_layers", "why alpha = rho/(1+rho) is wrong for L > 1 [BOBW]"),
+            ("impossibility", "impossibility", "sublinear regret and violation at once: no"),
+        )
+        for world in ("relief", "trap")
+    },
     "auction-pacing": Problem(
         home="tightrope.problems.loop_free:auction_pacing",
         title="budget pacing in repeated second-price auctions, spend as G",
