@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from tightrope.metrics import align, interval
-from tightrope.results import group_name, load_meta, load_results
+from tightrope.results import group_name, load_bounds, load_meta, load_results
 from tightrope.types import FloatArray, IntArray
 
 # Okabe and Ito's colours, yellow left out
@@ -57,7 +57,7 @@ def draw_figures(folder: str | Path) -> list[Path]:
                 figure.savefig(path, bbox_inches="tight", metadata=metadata)
                 out.append(path)
             plt.close(figure)
-    return out
+    return out + draw_bounds(folder, table)
 
 
 def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
@@ -133,3 +133,63 @@ def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
     if grid.size > MAX_POINTS:
         grid = grid[np.unique(np.linspace(0, grid.size - 1, MAX_POINTS).astype(int))]
     return grid, np.array([align(grid, episode[g], values[g]) for g in groups])
+
+
+def draw_bounds(folder: Path, table: pa.Table) -> list[Path]:
+    """Log-log figures of regret and violation against the theorems' bounds, where there are any.
+
+    A theorem speaks of the chosen T, so its bound is a point there, drawn at min(bound, L T); the
+    thin line is L t, which no run can exceed. Values below 1, regret and violation of good runs
+    among them, are drawn at 1.
+    """
+    if not (folder / "bounds.json").exists():
+        return []
+    out = []
+    entries = [e for e in load_bounds(folder) if any(r["quantity"] == "R_T" for r in e["bounds"])]
+    for problem in sorted({entry["problem"] for entry in entries}):
+        rows = table.filter(pc.equal(table["problem"], problem))
+        own = [entry for entry in entries if entry["problem"] == problem]
+        with plt.rc_context(STYLE):
+            figure = _bounds_figure(problem, rows, own)
+            path = folder / "figures" / f"{problem}-bounds.png"
+            figure.savefig(path, bbox_inches="tight")
+            plt.close(figure)
+        out.append(path)
+    return out
+
+
+def _bounds_figure(problem: str, rows: pa.Table, entries: list[dict[str, Any]]) -> Any:
+    figure, panels = plt.subplots(1, 2, figsize=(7.6, 3.2), sharex=True)
+    last = max(entry["episodes"] for entry in entries)
+    per_episode = rows["steps"][0].as_py() / rows["episode"][0].as_py()
+    columns = [name for name in rows.column_names if name.startswith("violation_")]
+    violations = [name for name in columns if not name.startswith("violation_plus")]
+    for axes, quantity, names in (
+        (panels[0], "R_T", ["regret"]),
+        (panels[1], "V_T", violations),
+    ):
+        axes.plot([1, last], [per_episode, per_episode * last], color="black", lw=0.9)
+        groups = sorted({(e["learner"], e["preset"]) for e in entries})
+        for i, (learner, preset) in enumerate(groups):
+            chosen = pc.and_(pc.equal(rows["learner"], learner), pc.equal(rows["preset"], preset))
+            runs = [_runs(rows.filter(chosen), name) for name in names]
+            mean = np.maximum(np.max([values.mean(axis=0) for _, values in runs], axis=0), 1.0)
+            own = [e for e in entries if (e["learner"], e["preset"]) == (learner, preset)]
+            row = next(r for r in own[0]["bounds"] if r["quantity"] == quantity)
+            top = per_episode * own[0]["episodes"]
+            level = top if row["bound"] is None else min(row["bound"], top)
+            colour, style = COLOURS[i], "-" if own[0]["guarantee"] else (0, (4, 1.5))
+            label = group_name(learner, preset)
+            axes.plot(runs[0][0], mean, color=colour, ls=style, lw=1.3, label=label)
+            axes.plot([own[0]["episodes"]], [level], "v", color=colour, ms=6)
+            word = row["source"].split(", probability")[0]
+            word += "" if row["proved"] else " (formula only)"
+            axes.text(
+                0.98, 0.03 + 0.06 * i, f"marker: min(bound, LT), {word}", ha="right", fontsize=6,
+                transform=axes.transAxes,
+            )  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel=f"{quantity}, at least 1")
+    panels[0].legend(loc="upper left")
+    figure.suptitle(f"{problem}: measured against the theorem, mean over seeds", fontsize=9)
+    figure.tight_layout()
+    return figure

@@ -143,13 +143,15 @@ class AdversarialWorld:
         assert r is not None
         assert g is not None
         sums = self.sums
-        sums["rewards"] += r.sum(axis=0)
-        sums["constraints"] += g.sum(axis=0)
+        for j in range(len(exact)):  # one by one: however a run is cut, the sums are the same
+            sums["rewards"] += r[j]
+            sums["constraints"] += g[j]
         multipliers = getattr(state, "multipliers", None)
         self._note_multipliers(multipliers)
         q_hat = getattr(state, "q_hat", None)
         off = np.nan if q_hat is None else np.abs(self._occupancy - q_hat).sum()
-        sums["occupancy_error"] += off * len(exact)
+        for _ in range(len(exact)):
+            sums["occupancy_error"] += off
         if self.ends.size:
             for j in range(len(exact)):
                 sums["loss"] -= r[j]

@@ -1,0 +1,188 @@
+"""The world with full information: exact accounting, replay, resume, adversaries that misbehave."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tightrope import theory
+from tightrope.errors import ConfigError, ModelError
+from tightrope.experiment import Arm, Experiment
+from tightrope.learners.registry import make_config
+from tightrope.planning.layered import best_policy, occupancy_of
+from tightrope.problems import loop_free, sequences
+from tightrope.problems.adversarial import AdversarialProblem, hindsight_plan
+from tightrope.simulation import runner
+from tightrope.simulation.adversarial import play
+
+WORLD = loop_free.random_layered(
+    layers=(1, 3, 4, 1), num_actions=2, num_constraints=2, rho=0.8, seed=3
+)
+PROBLEM = loop_free.switching_problem(WORLD, period=7)
+T = 300
+
+
+def config(problem, name="pdgd-ops", episodes=T, **changes):
+    return make_config(name, problem.spec(), episodes=episodes, delta=0.05, **changes)
+
+
+def test_accounting_is_exact():
+    """Every column worked out again from the tables of the sequences."""
+    learner, chosen = config(PROBLEM)
+    run = play(PROBLEM, learner, chosen, episodes=T, seed=5)
+    r = sequences.block(PROBLEM.rewards, 1, T, 5)
+    g = sequences.block(PROBLEM.constraints, 1, T, 5)
+    state = learner.init(PROBLEM.spec(), chosen)
+    world = runner.start(PROBLEM, "pdgd-ops", episodes=T, seed=5, delta=0.05).world
+    rewards, costs, off, largest = [], [], 0.0, 0.0
+    for t in range(T):
+        policy = learner.policy(state)
+        q = occupancy_of(WORLD, policy.probabilities)
+        rewards.append((q * r[t]).sum())
+        costs.append(np.tensordot(g[t], q, axes=2))
+        off += np.abs(q - state.q_hat).sum()
+        seen, sampled = world.play(policy, learner.horizon(state), 1)
+        np.testing.assert_array_equal(seen.reward_tables[0], r[t])
+        path = seen.states[0, :-1], seen.actions[0]
+        assert sampled[0, 0] == pytest.approx(r[t][path].sum())
+        state, _ = learner.update(state, seen)
+        largest = max(largest, state.multipliers.sum())
+    costs = np.array(costs)
+    np.testing.assert_allclose(run.curves["reward"], rewards)
+    optimum = hindsight_plan(PROBLEM, T, 5).value
+    np.testing.assert_allclose(
+        run.curves["regret"], optimum * np.arange(1, T + 1) - np.cumsum(rewards), atol=1e-9
+    )
+    for i in range(2):
+        np.testing.assert_allclose(run.curves[f"cost_{i}"], costs[:, i])
+        np.testing.assert_allclose(run.curves[f"violation_{i}"], np.cumsum(costs[:, i]), atol=1e-9)
+        np.testing.assert_allclose(
+            run.curves[f"violation_plus_{i}"], np.cumsum(np.maximum(costs[:, i], 0)), atol=1e-9
+        )
+    assert run.occupancy_error == pytest.approx(off)
+    assert run.largest_multipliers == pytest.approx(largest)
+    np.testing.assert_allclose(run.average_constraints, g.mean(axis=0), atol=1e-12)
+
+
+def test_the_environment_does_not_depend_on_the_learner():
+    """Learners with the same policy see the same episodes, and replay gives the same bytes."""
+    runs = [
+        play(PROBLEM, *config(PROBLEM, name), episodes=5, seed=2)
+        for name in ("pdgd-ops", "uc-o-reps", "pdgd-ops")
+    ]
+    for name in ("sampled_reward", "sampled_cost_0"):
+        assert runs[0].curves[name][0] == runs[1].curves[name][0]
+        np.testing.assert_array_equal(runs[0].curves[name], runs[2].curves[name])
+
+
+@pytest.mark.parametrize("learner", ["pdgd-ops", "uc-o-reps@penalty", "oracle"])
+def test_resume_equals_not_stopping(learner, tmp_path):
+    problem = loop_free.best_response_problem(WORLD, rho=0.5)
+    whole = runner.start(problem, learner, episodes=T, seed=1)
+    runner.advance(whole)
+    first = runner.start(problem, learner, episodes=T, seed=1)
+    runner.advance(first, 130)
+    runner.save(first, tmp_path / "state.npz")
+    second = runner.start(problem, learner, episodes=T, seed=1)
+    runner.resume(second, tmp_path / "state.npz")
+    runner.advance(second)
+    left, right = runner.finish(whole), runner.finish(second)
+    for name in left.columns:
+        np.testing.assert_array_equal(left.columns[name], right.columns[name])
+    assert left.bounds == right.bounds
+
+
+def test_adaptive_optimum_comes_from_what_was_played():
+    problem = loop_free.best_response_problem(WORLD, rho=0.5)
+    run = play(problem, *config(problem), episodes=100, seed=0)
+    played = run.average_rewards, run.average_constraints
+    optimum = hindsight_plan(problem, 100, 0, played).value
+    assert run.optimum.value == pytest.approx(optimum)
+    assert run.curves["regret"][-1] == pytest.approx(100 * optimum - run.total_reward)
+    # the table against the policy of the first episode is the worst of all
+    q = occupancy_of(WORLD, np.full(WORLD.model.rewards.shape, 0.5))
+    worst = np.tensordot(problem.rewards.tables, q, axes=2).min()
+    assert run.curves["reward"][0] == pytest.approx(worst)
+
+
+def test_interval_regret_of_a_run():
+    """Exact for a short run, and a grid's value is a lower bound of it."""
+    learner, chosen = config(PROBLEM, episodes=40)
+    exact = play(PROBLEM, learner, chosen, episodes=40, seed=0, interval_points=40)
+    coarse = play(PROBLEM, learner, chosen, episodes=40, seed=0, interval_points=5)
+    values = [
+        theory.weak_interval_regret(WORLD, r.interval_ends, r.loss_sums, r.earned_sums)
+        for r in (exact, coarse)
+    ]
+    assert (values[0].exact, values[1].exact) == (True, False)
+    assert values[1].value <= values[0].value + 1e-12
+    whole = exact.earned_sums[-1] - best_policy(WORLD, exact.loss_sums[-1])[0]
+    assert whole <= values[1].value + 1e-12
+
+
+def test_custom_adversaries_are_checked_at_every_episode():
+    shape = WORLD.model.rewards.shape
+
+    def make(function):
+        return AdversarialProblem(
+            name="mine",
+            loop_free=WORLD,
+            rewards=sequences.custom(function, shape, channel="rewards"),
+            constraints=PROBLEM.constraints,
+        )
+
+    fine = make(lambda episode, q: np.where(q > 0, 0.5, 0.0) * (episode % 2))
+    run = play(fine, *config(fine), episodes=20, seed=0)
+    assert run.average_rewards.max() == pytest.approx(0.25)
+    late = make(lambda episode, q: np.zeros(shape if episode < 7 else (2, 2)))
+    with pytest.raises(ModelError, match=r"rewards of episode 7 have shape \(2, 2\), expected"):
+        play(late, *config(late), episodes=20, seed=0)
+    large = make(lambda episode, q: np.full(shape, 1.5))
+    with pytest.raises(ModelError, match=r"episode 1 are 1.5 at \(0, 0\), expected numbers in"):
+        play(large, *config(large), episodes=20, seed=0)
+
+
+def test_bounds_are_saved_with_the_run():
+    result = runner.run(PROBLEM, "pdgd-ops@theory", episodes=200, seed=0, delta=0.05)
+    rows = {row["quantity"]: row for row in result.bounds}
+    assert {"R_T", "V_T", "max ||lambda||_1", "sum ||q - q_hat||_1", "R^P_T"} <= set(rows)
+    assert result.guarantee == "[BOBW, Theorems 5-7]"
+    assert rows["V_T"]["measured"] == pytest.approx(
+        max(result.columns["violation_0"][-1], result.columns["violation_1"][-1])
+    )
+    assert rows["sum ||q - q_hat||_1"]["ratio"] <= 1.0
+    assert rows["sum ||q - q_hat||_1"]["proved"] is True
+    assert rows["max ||lambda||_1"]["proved"] is False  # Condition 2 fails at T = 200
+    assert json.loads(json.dumps(result.bounds)) == result.bounds
+    assert "Theorem 7" in theory.table_text(result.bounds)
+
+
+def test_best_multiplier_is_the_optimums():
+    result = runner.run(PROBLEM, "uc-o-gdps@best-multiplier", episodes=20, seed=0)
+    np.testing.assert_allclose(
+        result.config["penalty"], hindsight_plan(PROBLEM, 20, 0).multipliers, atol=1e-9
+    )
+    learner, chosen = config(PROBLEM, "uc-o-gdps@best-multiplier")
+    with pytest.raises(ConfigError, match="filled in by the simulation"):
+        learner.init(PROBLEM.spec(), chosen)
+
+
+def test_bounds_command(tmp_path, capsys):
+    from typer.testing import CliRunner
+
+    from tightrope.cli import app
+    from tightrope.launch import launch
+
+    arms = tuple(
+        Arm(problem="condition-2-stochastic-stochastic", learner=name, episodes=30)
+        for name in ("pdgd-ops", "oracle")
+    )
+    folder = tmp_path / "out"
+    launch(Experiment(name="small", arms=arms, seeds=2), folder, workers=1, quiet=True)
+    answer = CliRunner().invoke(app, ["bounds", str(folder)])
+    assert answer.exit_code == 0
+    assert "pdgd-ops, T = 30, 2 seeds" in answer.stdout
+    assert "[BOBW, Theorem 6]" in answer.stdout
+    entries = json.loads(CliRunner().invoke(app, ["bounds", str(folder), "--json"]).stdout)
+    assert [entry["seed"] for entry in entries] == [0, 1]
+    assert (folder / "figures" / "condition-2-stochastic-stochastic-bounds.png").exists()
