@@ -7,7 +7,6 @@ timed over `run()` alone (the program is built and passed before). Column genera
 the whole of `plan`, its certificate included. One core; medians of `repeats` runs.
 """
 
-# ruff: noqa: E402 - thread counts are set before NumPy is imported
 from __future__ import annotations
 
 import argparse

@@ -123,7 +123,7 @@ def test_it_plays_mars_rover_as_one_stream():
 
 
 def test_refusals():
-    with pytest.raises(ConfigError, match="single stream|Average|episodic"):
+    with pytest.raises(ConfigError, match=r"single stream|Average|episodic"):
         run("mars-rover", "tfw-ucrl2", episodes=5)
     with pytest.raises(ConfigError, match="radius must be one of"):
         run("mars-rover-stream", "tfw-ucrl2", steps=5, radius="l1")
