@@ -81,6 +81,10 @@ EXPERIMENTS: dict[str, Entry] = {
         "tightrope.experiments.wei_average_reward:appendix_e",
         "MDP-EXP2 against NPG at equal samples [LIN, Appendix E]",
     ),
+    "brantley-figure-1": Entry(
+        "tightrope.experiments.brantley_figure_1:brantley_figure_1",
+        "ConRL, RCPO and ApproPO on Mars rover and Box, TFW-UCRL2 on one stream [CON, Figure 1]",
+    ),
     "wei-average-reward": Entry(
         "tightrope.experiments.wei_average_reward:wei_average_reward",
         "all average-reward learners on RiverSwim, a linear MDP and an ergodic model [LIN]",
