@@ -1,4 +1,4 @@
-"""Figure 1 of [CON]: every arm can start, and the comparison with the program says what is there."""
+"""Figure 1 of [CON]: every arm can start, and the comparison says what is there."""
 
 import numpy as np
 import pandas as pd
