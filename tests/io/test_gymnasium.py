@@ -149,11 +149,11 @@ def sampled(**options):
 def test_a_sampled_model_says_that_it_is_an_estimate():
     costs = {"fuel": "fuel", "arrival": lambda s, a, t: t}
     limits = {"fuel": 9.0, "arrival": 9.0}
-    with pytest.warns(ModelWarning, match="is an estimate from 20000 steps: .*states were seen"):
-        model = sampled(samples=20000, seed=1, costs=costs, capacities=limits)
+    with pytest.warns(ModelWarning, match="is an estimate from 6000 steps: .*states were seen"):
+        model = sampled(samples=6000, seed=1, costs=costs, capacities=limits)
     assert isinstance(model, EstimatedMDP)
-    assert "ESTIMATED from 20000 steps" in repr(model)
-    assert model.counts.sum() == 20000
+    assert "ESTIMATED from 6000 steps" in repr(model)
+    assert model.counts.sum() == 6000
     assert model.state_names == ("0", "1", "0 end", "1 end")
     law = model.dense()[0, 0]
     error = np.sqrt(0.25 / model.counts[0, 0])
@@ -166,7 +166,7 @@ def test_a_sampled_model_says_that_it_is_an_estimate():
     assert (again.counts == model.counts).all()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelWarning)
-        assert sampled(samples=20000, seed=1, costs=costs, capacities=limits).content_hash == (
+        assert sampled(samples=6000, seed=1, costs=costs, capacities=limits).content_hash == (
             model.content_hash
         )
 

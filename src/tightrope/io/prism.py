@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from tightrope.errors import ModelError, ModelWarning
 from tightrope.io.entries import Entries, assemble
-from tightrope.io.files import MAX_BYTES, read_text, write_whole
+from tightrope.io.files import MAX_BYTES, decode, read_bytes, read_text, write_whole
 from tightrope.model.mdp import FiniteMDP
 from tightrope.types import FloatArray, IntArray
 
@@ -120,54 +120,98 @@ def _number(place: str, word: str, what: str) -> float:
     return float(word)
 
 
+def _plain_columns(raw: bytes, width: int, skip: int = 1) -> list[np.ndarray] | None:
+    """Columns of a file whose lines are `width` numbers with one blank between, else None.
+
+    This is the fast way; what it cannot read is read again word by word, which locates faults.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    names = [str(i) for i in range(width)]
+    types = dict.fromkeys(names[:-1], pa.int64()) | {names[-1]: pa.float64()}
+    offset = raw.find(b"\n") + 1 if skip else 0
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(pa.py_buffer(raw).slice(offset)),
+            read_options=arrow_csv.ReadOptions(column_names=names),
+            parse_options=arrow_csv.ParseOptions(delimiter=" ", quote_char=False),
+            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=[]),
+        )
+    except pa.ArrowInvalid:
+        return None
+    lines = raw.count(b"\n", offset) + (not raw.endswith(b"\n"))
+    columns = [table.column(name).to_numpy() for name in names]
+    whole = table.num_rows == lines and not any((column < 0).any() for column in columns[:-1])
+    return columns if whole and table.num_rows and np.isfinite(columns[-1]).all() else None
+
+
+def _check_numbers(
+    where: Callable[[int], str], states: IntArray, actions: IntArray, nexts: IntArray
+) -> None:
+    """Numbers count from 0 without gaps, so none can exceed what the lines could name."""
+    limit = 2 * states.size
+    for what, numbers in (("state", states), ("choice", actions), ("target", nexts)):
+        bad = np.flatnonzero(numbers >= limit)
+        if bad.size:
+            raise ModelError(
+                f"{where(int(bad[0]))}: {what} is {numbers[bad[0]]}, expected 0 to {limit - 1}"
+            )
+
+
 class _Reader:
     """The transitions of a ``.tra`` file, to which the other files refer."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path, self.max_bytes = path, max_bytes
-        lines = list(_lines(path, max_bytes))
-        if not lines:
-            raise ModelError(f"{path}: is empty; expected lines 'state choice target probability'")
-        head, first = lines[0][1], lines[0][0]
+        raw = read_bytes(path, max_bytes)
         self.counts: list[int] = []
-        if head[0].isalpha():
-            if head[0].lower() not in ("mdp", "dtmc"):
-                raise ModelError(
-                    f"{path}, line {first}: a model of type '{head[0]}', expected mdp or dtmc"
-                )
-            self.chain = head[0].lower() == "dtmc"
-        else:
-            if len(head) not in (2, 3):
-                raise ModelError(
-                    f"{path}, line {first}: expected the counts of states, choices and transitions "
-                    "(PRISM) or 'mdp' (Storm)"
-                )
-            place = f"{path}, line {first}"
-            self.counts = [_whole(place, word, "a count") for word in head]
-            self.chain = len(head) == 2
-        body = lines[1:]
-        if not body:
-            raise ModelError(f"{path}: holds no transitions")
-        self.width = 3 if self.chain else 4
         self.words: dict[tuple[int, int], tuple[str, int]] = {}  # action name, line
-        columns = self._columns(body)
-        self.numbers = [number for number, _ in body]
-        states, actions, nexts, data = (np.array(column) for column in columns)
+        self._read_head(decode(path, raw.split(b"\n", 1)[0]).split())
+        self.width = 3 if self.chain else 4
+        fast = _plain_columns(raw, self.width)
+        if fast is None:
+            body = list(_lines(path, max_bytes))[1:]
+            if not body:
+                raise ModelError(f"{path}: holds no transitions")
+            columns = [np.array(column) for column in self._columns(body)]
+            numbers = [number for number, _ in body]
+        else:
+            columns = fast if self.width == 4 else [fast[0], 0 * fast[0], *fast[1:]]
+            numbers = list(range(2, 2 + fast[0].size))
+        states, actions, nexts, data = columns
+        where = self._place_of(numbers)
+        _check_numbers(where, states, actions, nexts)
         self.num_states = int(max(states.max(), nexts.max())) + 1
         self.num_actions = int(actions.max()) + 1
         self._check_counts(states, actions)
         self.entries = Entries(
-            states=states,
-            actions=actions,
-            nexts=nexts,
-            probabilities=data,
-            where=lambda i: f"{path}, line {self.numbers[i]}" if i >= 0 else str(path),
+            states=states, actions=actions, nexts=nexts, probabilities=data, where=where
         )
-        self.place: dict[tuple[int, int, int], int] | None = None
+        self.sorted: tuple[IntArray, IntArray] | None = None
+
+    def _place_of(self, numbers: Sequence[int]) -> Callable[[int], str]:
+        return lambda i: f"{self.path}, line {numbers[i]}" if i >= 0 else str(self.path)
+
+    def _read_head(self, head: list[str]) -> None:
+        place = f"{self.path}, line 1"
+        if not head:
+            raise ModelError(f"{self.path}: is empty, or its first line is")
+        if head[0].isalpha():
+            if head[0].lower() not in ("mdp", "dtmc"):
+                raise ModelError(f"{place}: a model of type '{head[0]}', expected mdp or dtmc")
+            self.chain = head[0].lower() == "dtmc"
+            return
+        if len(head) not in (2, 3):
+            raise ModelError(
+                f"{place}: expected the counts of states, choices and transitions (PRISM) or 'mdp' "
+                "(Storm)"
+            )
+        self.counts = [_whole(place, word, "a count") for word in head]
+        self.chain = len(head) == 2
 
     def _columns(self, body: list[tuple[int, list[str]]]) -> list[list[Any]]:
         columns: list[list[Any]] = [[], [], [], []]
-        limit = 2 * len(body)
         for number, words in body:
             place = f"{self.path}, line {number}"
             if len(words) not in (self.width, self.width + (not self.chain)):
@@ -175,11 +219,11 @@ class _Reader:
                     "state target probability" if self.chain else "state choice target probability"
                 )
                 raise ModelError(f"{place}: {len(words)} columns, expected '{what}'")
-            state = _whole(place, words[0], "state", limit)
-            action = 0 if self.chain else _whole(place, words[1], "choice", limit)
+            state = _whole(place, words[0], "state")
+            action = 0 if self.chain else _whole(place, words[1], "choice")
             columns[0].append(state)
             columns[1].append(action)
-            columns[2].append(_whole(place, words[self.width - 2], "target", limit))
+            columns[2].append(_whole(place, words[self.width - 2], "target"))
             columns[3].append(_number(place, words[self.width - 1], "probability"))
             if len(words) > self.width:
                 word, line = self.words.setdefault((state, action), (words[-1], number))
@@ -239,33 +283,72 @@ class _Reader:
         return out
 
     def _add_transition_rewards(self, file: str | Path, out: FloatArray) -> None:
-        entries = self.entries
-        if self.place is None:
-            keys = zip(entries.states.tolist(), entries.actions.tolist(), entries.nexts.tolist())
-            self.place = {key: i for i, key in enumerate(keys)}
-        seen: dict[int, int] = {}
-        for number, words in _lines(file, self.max_bytes):
+        raw = read_bytes(file, self.max_bytes)
+        head = raw.split(b"\n", 1)[0].split()
+        skip = int(len(head) == self.width - 1)  # PRISM's line of counts
+        fast = _plain_columns(raw, self.width, skip)
+        if fast is None:
+            lines = [
+                (number, words)
+                for number, words in _lines(file, self.max_bytes)
+                if number > 1 or not skip
+            ]
+            columns = [np.array(column) for column in self._reward_columns(file, lines)]
+            numbers = [number for number, _ in lines]
+        else:
+            columns, numbers = fast, list(range(1 + skip, 1 + skip + fast[0].size))
+        if not numbers:
+            return
+        states, nexts, values = columns[0], columns[-2], columns[-1]
+        actions = np.zeros_like(states) if self.chain else columns[1]
+
+        def where(i: int) -> str:
+            choice = f"(state {states[i]}, choice {actions[i]})"
+            return f"{file}, line {numbers[i]}: {choice} to state {nexts[i]}"
+
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise ModelError(f"{where(int(bad[0]))}: reward is '{values[bad[0]]}', not finite")
+        i, found = self._find(states, actions, nexts)
+        if not found.all():
+            raise ModelError(f"{where(int(np.flatnonzero(~found)[0]))} is no transition")
+        order = np.argsort(i, kind="stable")
+        twice = np.flatnonzero(np.diff(i[order]) == 0)
+        if twice.size:
+            first, second = (int(order[k]) for k in (twice[0], twice[0] + 1))
+            raise ModelError(f"{where(second)} has a reward already (line {numbers[first]})")
+        out[i] += values
+
+    def _reward_columns(
+        self, file: str | Path, lines: list[tuple[int, list[str]]]
+    ) -> list[list[Any]]:
+        columns: list[list[Any]] = [[] for _ in range(self.width)]
+        for number, words in lines:
             place = f"{file}, line {number}"
-            if not seen and len(words) == self.width - 1:  # PRISM's line of counts
-                continue
             if len(words) != self.width:
                 what = "state target" if self.chain else "state choice target"
                 raise ModelError(f"{place}: {len(words)} columns, expected '{what} reward'")
-            state = _whole(place, words[0], "state", self.num_states)
-            action = 0 if self.chain else _whole(place, words[1], "choice", self.num_actions)
-            target = _whole(place, words[-2], "target", self.num_states)
-            i = self.place.get((state, action, target))
-            if i is None:
-                raise ModelError(
-                    f"{place}: (state {state}, choice {action}) to state {target} is no transition"
-                )
-            if i in seen:
-                raise ModelError(
-                    f"{place}: (state {state}, choice {action}) to state {target} has a reward "
-                    f"already (line {seen[i]})"
-                )
-            seen[i] = number
-            out[i] += _number(place, words[-1], "reward")
+            names = ("state", "target") if self.chain else ("state", "choice", "target")
+            for column, word, name in zip(columns, words, names):
+                column.append(_whole(place, word, name))
+            columns[-1].append(_number(place, words[-1], "reward"))
+        return columns
+
+    def _find(
+        self, states: IntArray, actions: IntArray, nexts: IntArray
+    ) -> tuple[IntArray, np.ndarray]:
+        """Entry of the ``.tra`` file for each triple, and whether there is one."""
+        limits = (self.num_states, self.num_actions, self.num_states)
+        if self.sorted is None:
+            entries = self.entries
+            key = (entries.states * limits[1] + entries.actions) * limits[2] + entries.nexts
+            sorting = np.argsort(key, kind="stable")
+            self.sorted = key[sorting], sorting
+        keys, order = self.sorted
+        inside = (states < limits[0]) & (actions < limits[1]) & (nexts < limits[2])
+        wanted = np.where(inside, (states * limits[1] + actions) * limits[2] + nexts, -1)
+        at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        return order[at], keys[at] == wanted
 
     def start_law(self, file: str | Path) -> FloatArray:
         """All mass on the state labelled ``init``."""

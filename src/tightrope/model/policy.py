@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,7 +79,7 @@ def mixture(policies: Sequence[Policy], weights: FloatArray) -> Policy:
     weights = np.asarray(weights, dtype=np.float64)
     if weights.shape != (len(policies),):
         raise ModelError(f"weights have shape {weights.shape}, expected ({len(policies)},)")
-    if (weights < 0).any() or abs(weights.sum() - 1.0) > ROW_SUM_TOLERANCE:
+    if not ((weights >= 0).all() and abs(weights.sum() - 1.0) <= ROW_SUM_TOLERANCE):
         raise ModelError(f"mixture weights must be >= 0 and sum to 1, got {weights}")
     flat: list[DeterministicPolicy | StochasticPolicy] = []
     shares: list[float] = []
@@ -129,8 +130,10 @@ def check_policy(policy: Policy, available: BoolArray, horizon: int | None) -> N
             )
         return
     if not np.isfinite(table).all() or (table < 0).any():
-        place = tuple(int(i) for i in np.argwhere(~(table >= 0))[0])
-        raise ModelError(f"policy probability {place} is {table[place]}, expected a number >= 0")
+        place = tuple(int(i) for i in np.argwhere(~(np.isfinite(table) & (table >= 0)))[0])
+        raise ModelError(
+            f"policy probability {place} is {table[place]}, expected a finite number >= 0"
+        )
     off = np.abs(table.sum(axis=-1) - 1.0)
     if off.max() > ROW_SUM_TOLERANCE:
         place = tuple(int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
@@ -160,7 +163,7 @@ def save_policy(path: str | Path, policy: Policy) -> None:
 def load_policy(path: str | Path) -> Policy:
     """Read a policy that `save_policy` wrote; ModelError if the file holds something else."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         parts: list[DeterministicPolicy | StochasticPolicy] = [
             DeterministicPolicy(arrays[f"actions_{i}"])
