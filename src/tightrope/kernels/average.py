@@ -134,6 +134,7 @@ def discounted_iteration(
             values[s] = out[s]
         if factor * (largest - least) <= tolerance or sweeps >= max_sweeps:
             return sweeps, factor * least, factor * largest
+        values -= values[0]  # the level is in the change; small numbers round less
         for _ in range(inner):
             if sweeps >= max_sweeps:
                 break

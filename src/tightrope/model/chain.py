@@ -58,6 +58,7 @@ __all__ = [
 
 DENSE_LIMIT = 2000  # states of one class up to which elimination is dense
 BATCH_ENTRIES = 4_000_000
+POWER_STEPS = 300  # of power iteration for large chains, before a system is solved instead
 
 
 def gth(chain: FloatArray) -> FloatArray:
@@ -195,6 +196,14 @@ def _law_of(block: Table) -> FloatArray:
     size = block.shape[0]
     if size <= DENSE_LIMIT:
         return gth(_dense(block))
+    backward = sp.csr_array(block.T)
+    law = np.full(size, 1.0 / size)
+    for _ in range(POWER_STEPS):  # enough where mixing is quick; lazily, for periodic chains
+        new = 0.1 * law + 0.9 * (backward @ law)
+        change = float(np.abs(new - law).sum())
+        law = new
+        if change <= 1e-14:
+            return law / law.sum()
     inner = sp.csr_array((sp.eye_array(size - 1) - block[1:, 1:]).T)
     law = np.concatenate([[1.0], solve_sparse(inner, block[[0]][:, 1:].toarray().T)[:, 0]])
     return law / law.sum()

@@ -149,7 +149,7 @@ def _value_iteration(
         t.available,
         discount,
         INNER_SWEEPS,
-        max(0.1 * tolerance * min(1.0, size), 2 * EPS * size / (1.0 - discount)),
+        max(0.1 * tolerance * min(1.0, size), 8 * EPS * INNER_SWEEPS * size),
         max_sweeps,
         values,
         actions,

@@ -83,6 +83,7 @@ def discounted_iteration(
         low, high = factor * change.min(), factor * change.max()
         if high - low <= tolerance or sweeps >= max_sweeps:
             return sweeps, low, high
+        values -= values[0]
         for _ in range(inner):
             if sweeps >= max_sweeps:
                 break
