@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from tightrope import model as model
     from tightrope import planning as planning
     from tightrope import problems as problems
+    from tightrope import theory as theory
     from tightrope.io import convert as convert
     from tightrope.io import from_gymnasium as from_gymnasium
     from tightrope.io import load as load
     from tightrope.io import save as save
     from tightrope.model import features as features
+    from tightrope.model.layered import unroll as unroll
     from tightrope.model.mdp import FiniteMDP as FiniteMDP
     from tightrope.model.policy import load_policy as load_policy
     from tightrope.model.policy import save_policy as save_policy
@@ -56,6 +58,7 @@ _HOMES = {
     "save": "tightrope.io",
     "save_policy": "tightrope.model.policy",
     "simulate": "tightrope.simulation.runner",
+    "unroll": "tightrope.model.layered",
 }
 _MODULES = {
     "features": "tightrope.model.features",
@@ -65,6 +68,7 @@ _MODULES = {
     "planning": "tightrope.planning",
     "problems": "tightrope.problems",
     "simulation": "tightrope.simulation",
+    "theory": "tightrope.theory",
 }
 
 __all__ = ["__version__", *_HOMES, *_MODULES]

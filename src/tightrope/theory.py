@@ -16,6 +16,7 @@ import scipy.stats
 from tightrope.errors import ConfigError, ModelError
 from tightrope.kernels.layered import largest_interval_regret
 from tightrope.model.layered import LayeredMDP
+from tightrope.planning.layered import margin
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
 
@@ -80,6 +81,14 @@ def dual_constant(s: Setting) -> float:
 def dual_step(s: Setting) -> float:
     """eta = 1 / (K sqrt(T ln(T^2 / delta))), [BOBW, Section 4 and Appendix C.2]."""
     return 1.0 / (dual_constant(s) * math.sqrt(s.episodes * math.log(s.episodes**2 / s.delta)))
+
+
+def rho(loop_free: LayeredMDP, constraints: FloatArray) -> float:
+    """max_q min_i -<G_i, q> over the tables (n, S, A): the mean's, or of all G_t stacked.
+
+    [BOBW, Section 3.5]; `problems.adversarial.feasibility_margin` takes a whole problem.
+    """
+    return margin(loop_free, constraints).value
 
 
 def zeta(s: Setting, rho: float) -> float:

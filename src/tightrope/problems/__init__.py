@@ -47,10 +47,15 @@ _HOMES = {
     "with_null_action": "null",
 }
 
-__all__ = list(_HOMES)
+# Whole modules: sequences of tables under the name that users know, and loop-free instances.
+_MODULES = {"adversaries": "sequences", "loop_free": "loop_free"}
+
+__all__ = [*_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"tightrope.problems.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'tightrope.problems' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tightrope.problems.{_HOMES[name]}"), name)
