@@ -294,19 +294,22 @@ def _edges(i: int, part: Any, low: float, high: float) -> FloatArray:
 def make(problem: str, *, feedback: Feedback = "sampled", render_mode: str | None = None,
          **parameters: Any) -> FiniteMDPEnv:  # fmt: skip
     """The environment of a named problem; `parameters` are the problem's."""
-    from tightrope.problems.registry import make_problem
-
-    return FiniteMDPEnv(
-        make_problem(problem, **parameters), feedback=feedback, render_mode=render_mode
-    )
+    model = _model_of(problem, parameters)
+    return FiniteMDPEnv(model, feedback=feedback, render_mode=render_mode)
 
 
 def make_vec(problem: str, *, num_envs: int = 1, feedback: Feedback = "sampled",
              **parameters: Any) -> FiniteMDPVectorEnv:  # fmt: skip
     """Copies of the environment of a named problem that step together."""
+    return FiniteMDPVectorEnv(_model_of(problem, parameters), num_envs, feedback=feedback)
+
+
+def _model_of(problem: str, parameters: dict[str, Any]) -> FiniteMDP:
+    """The finite model of a named problem; a linear one has its model inside."""
     from tightrope.problems.registry import make_problem
 
-    return FiniteMDPVectorEnv(make_problem(problem, **parameters), num_envs, feedback=feedback)
+    made: Any = make_problem(problem, **parameters)
+    return made if hasattr(made, "num_states") else made.model
 
 
 def environment_id(problem: str) -> str:
