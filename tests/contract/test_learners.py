@@ -9,6 +9,7 @@ import pytest
 from tightrope.learners.protocol import state_arrays
 from tightrope.learners.registry import LEARNERS, get_learner, make_config, presets_of
 from tightrope.model.policy import check_policy
+from tightrope.problems.null import with_null_action
 from tightrope.problems.registry import make_problem
 from tightrope.simulation import runner
 
@@ -23,6 +24,8 @@ def case(name):
     if "episodic" in traits:
         m = 0 if "unconstrained" in traits else 1
         model = make_problem("random-cmdp", num_states=6, num_actions=2, horizon=4, num_costs=m)
+        if "null-action" in traits:
+            model = with_null_action(model)
         return model, LENGTH["episodic"]
     return make_problem("linear-mdp" if "unichain" in traits else "riverswim"), LENGTH["stream"]
 

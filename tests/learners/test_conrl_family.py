@@ -250,6 +250,15 @@ def test_knapsack_refusals():
         run(tr.problems.with_null_action(rover), "conrl-knapsack", episodes=5, epsilon=-0.1)
 
 
+def test_a_null_action_that_costs_something():
+    model = tr.problems.with_null_action(tr.problems.mars_rover())
+    costs = np.array(model.costs)
+    costs[:, :, 4] = 0.25
+    paid = model.replace(costs=costs)
+    with pytest.raises(ConfigError, match=r"null action must give reward 0.*cost was 0.25"):
+        run(paid, "conrl-knapsack", episodes=5, budgets=(0.0,), stop="before-violation")
+
+
 def test_aggregate_regret_is_k_times_theorem_3_4():
     spec = tr.problems.mars_rover().spec()
     k, S, A, H, d, delta = 500, 64, 4, 30, 1, 0.1

@@ -62,6 +62,7 @@ class Config(conrl.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "budgets", tuple(self.budgets))  # JSON brings a list
         if self.stop not in STOPS:
             raise ConfigError(f"stop must be one of {STOPS}, got {self.stop!r}")
         if self.stage_clip:
@@ -195,6 +196,15 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Add up what was consumed, decide whether to go on, and plan."""
     e, spec = experience, state.spec
     largest = spec.cost_ranges[:, 1]
+    nothing = e.actions == state.config.null_action % spec.num_actions
+    paid = np.concatenate([e.rewards[..., None], e.costs], axis=2)[nothing]
+    if paid.any():
+        names = ("reward", *spec.cost_names)
+        i = int(np.abs(paid).max(axis=0).argmax())
+        raise ConfigError(
+            f"the null action must give reward 0 and consume nothing, but its {names[i]} was "
+            f"{paid[:, i][np.abs(paid[:, i]).argmax()]:.6g}"
+        )
     if (e.costs > largest + conrl.RANGE_EPS).any():
         i = int(np.argmax((e.costs > largest + conrl.RANGE_EPS).any(axis=(0, 1))))
         raise ConfigError(
