@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tightrope.experiment import model_of
-from tightrope.model.linear import finite_model
+from tightrope.model.linear import ContinuousLinearMDP, finite_model
 from tightrope.planning import Solution, plan
 from tightrope.problems.adversarial import AdversarialProblem
 from tightrope.results import Job, part_path, write_part
@@ -75,8 +75,8 @@ def prepare(jobs: list[Job]) -> dict[str, Solution | None]:
         key = (arm.problem, str(sorted(arm.parameters.items())))
         if key not in by_problem:
             model = model_of(arm.problem, arm.parameters)
-            hindsight = isinstance(model, AdversarialProblem)
-            by_problem[key] = None if hindsight else plan(finite_model(model))
+            own = isinstance(model, AdversarialProblem | ContinuousLinearMDP)
+            by_problem[key] = None if own else plan(finite_model(model))
         out[arm.label] = by_problem[key]
         _session(job, out[arm.label])
     return out

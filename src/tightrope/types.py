@@ -138,8 +138,9 @@ class ProblemSpec:
     feedback : 'sampled', 'mean' or 'bernoulli'
     layers : (S,) int or None
         Layer of each state of a loop-free problem.
-    features : (S, A, d) or None
-        Feature map, for learners with linear function approximation.
+    features : (S, A, d), a `tightrope.model.features.FeatureMap`, or None
+        Features for learners with linear function approximation. With a map states are points of a
+        continuous space and `num_states` is 0.
     knowledge : dict
         Declared prior knowledge by name (``span``, ``mixing_time``, ``sigma``).
     """
@@ -158,7 +159,7 @@ class ProblemSpec:
     cost_ranges: FloatArray
     feedback: Feedback = "sampled"
     layers: IntArray | None = None
-    features: FloatArray | None = None
+    features: Any = None
     knowledge: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -19,7 +19,14 @@ from tightrope.errors import ConfigError
 from tightrope.learners.olsvi_fh import check_unit_rewards
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.learners.ucrl2 import check_stream
-from tightrope.model.features import declared, features_of
+from tightrope.model.features import (
+    FeatureMap,
+    declared,
+    dimension_of,
+    feature_map_of,
+    rows_at,
+)
+from tightrope.model.linear import LinearPolicy
 from tightrope.model.policy import StochasticPolicy
 from tightrope.types import BoolArray, FloatArray, IntArray, ProblemSpec
 
@@ -84,7 +91,7 @@ def check(spec: ProblemSpec, config: Config) -> None:
     check_unit_rewards(spec, "mdp-exp2")
     if config.steps < 2:
         raise ConfigError(f"steps must be at least 2, got {config.steps}")
-    parts = constants(spec, config, features_of(spec).shape[2])
+    parts = constants(spec, config, dimension_of(feature_map_of(spec)))
     if parts.batch > config.steps:
         raise ConfigError(
             f"steps = {config.steps} is less than one epoch of B = {parts.batch} steps "
@@ -100,21 +107,13 @@ class State:
     config: Config
     epoch: int
     skipped: int
-    features: FloatArray
     weights: FloatArray
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
     """Sum of weights 0: the first policy is uniform."""
-    features = features_of(spec)
-    return State(
-        spec=spec,
-        config=config,
-        epoch=1,
-        skipped=0,
-        features=features,
-        weights=np.zeros(features.shape[2]),
-    )
+    dimension = dimension_of(feature_map_of(spec))
+    return State(spec=spec, config=config, epoch=1, skipped=0, weights=np.zeros(dimension))
 
 
 def softmax(scores: FloatArray, available: BoolArray) -> FloatArray:
@@ -128,18 +127,21 @@ def softmax(scores: FloatArray, available: BoolArray) -> FloatArray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def policy(state: State) -> StochasticPolicy:
+def policy(state: State) -> StochasticPolicy | LinearPolicy:
     """pi_k(a|x) proportional to exp(eta sum_j phi(x, a)'w_j)."""
-    step = constants(state.spec, state.config, state.features.shape[2]).step
-    return StochasticPolicy(softmax(step * (state.features @ state.weights), state.spec.available))
+    scaled = constants(state.spec, state.config, len(state.weights)).step * state.weights
+    features = feature_map_of(state.spec)
+    if isinstance(features, FeatureMap):
+        return LinearPolicy(features, scaled[None], greedy=False)
+    return StochasticPolicy(softmax(features @ scaled, state.spec.available))
 
 
 def horizon(state: State) -> Stop:
     """One epoch of B steps."""
-    return Stop("steps", constants(state.spec, state.config, state.features.shape[2]).batch)
+    return Stop("steps", constants(state.spec, state.config, len(state.weights)).batch)
 
 
-def trajectories(experience: Experience, length: int) -> tuple[IntArray, IntArray, FloatArray]:
+def trajectories(experience: Experience, length: int) -> tuple[np.ndarray, IntArray, FloatArray]:
     """States, actions and rewards sums of Algorithm 3's trajectories of N steps every 2N steps.
 
     Trajectory m starts at step 2N(m - 1) + N + 1 of the epoch.
@@ -152,20 +154,24 @@ def trajectories(experience: Experience, length: int) -> tuple[IntArray, IntArra
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Algorithm 3: M_k, w_k, and the sum of weights."""
-    spec, features = state.spec, state.features
-    parts = constants(spec, state.config, features.shape[2])
+    spec, dimension = state.spec, len(state.weights)
+    parts = constants(spec, state.config, dimension)
     if len(experience.actions) < parts.batch:  # T cut the epoch short
         return state, {"skipped": float(state.skipped)}
     states, actions, totals = trajectories(experience, parts.length)
     # M_k = sum_m sum_a pi_k(a|x) phi phi'
-    visits = np.bincount(states, minlength=spec.num_states)
-    share = (policy(state).probabilities * visits[:, None]).reshape(-1, 1)
-    flat = features.reshape(-1, features.shape[2])
-    gram = flat.T @ (flat * share)
+    rows = rows_at(feature_map_of(spec), states)
+    played = policy(state)
+    if isinstance(played, LinearPolicy):
+        chances = played.probabilities(states)
+    else:
+        chances = played.probabilities[states]
+    flat = rows.reshape(-1, dimension)
+    gram = flat.T @ (flat * chances.reshape(-1, 1))
     # w_k = M_k^-1 sum_m phi(x, a) R, or 0
     least = float(np.linalg.eigvalsh(gram)[0])
     if least >= parts.threshold and least > 1e-12 * np.trace(gram):
-        state.weights += np.linalg.solve(gram, features[states, actions].T @ totals)
+        state.weights += np.linalg.solve(gram, rows[np.arange(len(actions)), actions].T @ totals)
     else:
         state.skipped += 1
     state.epoch += 1

@@ -7,7 +7,8 @@ Deviations:
 1. H is the minimum of the two terms; the paper prints the maximum, with which its Theorem 5 does
    not follow. ``horizon_form="printed"`` is the paper's.
 2. The sums over all past steps are kept as ``sum phi r`` and ``sum phi 1{x' = y}``, which gives the
-   same numbers at a cost that does not grow.
+   same numbers at a cost that does not grow. With continuous states the past is kept and V applied
+   to it, in blocks.
 3. Among actions within 1e-9 of the best the first is played.
 4. ``lazy=True`` plans again only when det(Lambda) has doubled; no theorem covers it.
 """
@@ -21,12 +22,15 @@ from typing import Literal
 import numpy as np
 
 from tightrope.errors import ConfigError
-from tightrope.kernels.linear import add_to_statistics, least_squares_value_iteration
+from tightrope.kernels.linear import add_to_statistics, invert, least_squares_value_iteration
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.learners.ucrl2 import check_stream
-from tightrope.model.features import declared, features_of
+from tightrope.model.features import FeatureMap, declared, dimension_of, feature_map_of, rows_at
+from tightrope.model.linear import LinearPolicy, widths
 from tightrope.model.policy import DeterministicPolicy
 from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+BLOCK = 8192  #: past states of one matrix product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ def check(spec: ProblemSpec, config: Config) -> None:
         raise ConfigError(f"horizon_form must be 'min' or 'printed', got {config.horizon_form!r}")
     if config.steps < 1 or not 0.0 < config.delta < 1.0:
         raise ConfigError(f"expected steps >= 1 and delta in (0, 1), got {config}")
-    length = episode_length(spec, config, features_of(spec).shape[2])
+    length = episode_length(spec, config, dimension_of(feature_map_of(spec)))
     if length > config.steps:
         raise ConfigError(
             f"steps = {config.steps} is less than one episode of H = {length} steps; "
@@ -105,7 +109,11 @@ def check_unit_rewards(spec: ProblemSpec, name: str) -> None:
 
 @dataclass(kw_only=True, eq=False)
 class State:
-    """Lambda (d, d), its sums (d,) and (d, S), and the plan (H, S) of the episode."""
+    """Lambda (d, d), its sums (d,) and (d, S), and the plan (H, S) of the episode.
+
+    With continuous states the plan is weights (H, d), and past_rows (n, d), past_states (n,) hold
+    phi(x, a) and the next state of every step; `features` (S, A, d) is then empty.
+    """
 
     spec: ProblemSpec
     config: Config
@@ -116,16 +124,19 @@ class State:
     gram: FloatArray
     reward_sum: FloatArray
     successor_sum: FloatArray
-    planned_log_det: float
+    planned_gram: FloatArray
     plans: int
     actions: IntArray
     values: FloatArray
+    weights: FloatArray
+    past_rows: FloatArray
+    past_states: FloatArray
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
     """Lambda = I and no data."""
-    features = features_of(spec)
-    dimension = features.shape[2]
+    features = feature_map_of(spec)
+    dimension = dimension_of(features)
     length = episode_length(spec, config, dimension)
     state = State(
         spec=spec,
@@ -133,21 +144,30 @@ def init(spec: ProblemSpec, config: Config) -> State:
         episode=1,
         length=length,
         beta=bonus_factor(config, dimension, length),
-        features=features,
+        features=np.zeros((0, 0, 0)) if isinstance(features, FeatureMap) else features,
         gram=np.eye(dimension),
         reward_sum=np.zeros(dimension),
         successor_sum=np.zeros((dimension, spec.num_states)),
-        planned_log_det=0.0,
+        planned_gram=np.eye(dimension),
         plans=0,
         actions=np.zeros((length, spec.num_states), dtype=np.int32),
         values=np.zeros((length, spec.num_states)),
+        weights=np.zeros((length, dimension)),
+        past_rows=np.zeros((0, dimension)),
+        past_states=np.zeros(0),
     )
     _plan(state)
     return state
 
 
-def policy(state: State) -> DeterministicPolicy:
+def policy(state: State) -> DeterministicPolicy | LinearPolicy:
     """Greedy for Q_h at step h of the episode."""
+    features = state.spec.features
+    if isinstance(features, FeatureMap):
+        inverse = invert(state.planned_gram)
+        return LinearPolicy(
+            features, state.weights.copy(), inverse, state.beta, float(state.length)
+        )
     return DeterministicPolicy(state.actions.copy())
 
 
@@ -158,37 +178,73 @@ def horizon(state: State) -> Stop:
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Algorithm 2: Lambda and the sums (last line of the loop), then the next episode's plan."""
-    add_to_statistics(
-        state.features,
-        experience.states,
-        experience.actions,
-        experience.rewards,
-        state.gram,
-        state.reward_sum,
-        state.successor_sum,
-    )
+    if isinstance(state.spec.features, FeatureMap):
+        _remember(state, experience)
+    else:
+        add_to_statistics(
+            state.features,
+            experience.states,
+            experience.actions,
+            experience.rewards,
+            state.gram,
+            state.reward_sum,
+            state.successor_sum,
+        )
     state.episode += 1
-    doubled = state.planned_log_det + math.log(2.0)
-    if not state.config.lazy or np.linalg.slogdet(state.gram)[1] >= doubled:
+    if not state.config.lazy or _doubled(state.planned_gram, state.gram):
         _plan(state)
-    return state, {"plans": float(state.plans), "value": float(state.values[0].max())}
+    return state, {"plans": float(state.plans)}
+
+
+def _doubled(before: FloatArray, after: FloatArray) -> bool:
+    """Whether the determinant has at least doubled."""
+    growth = np.linalg.slogdet(after)[1] - np.linalg.slogdet(before)[1]
+    return bool(growth >= math.log(2.0) - 1e-12)
 
 
 def _plan(state: State) -> None:
     """Backward from h = H: ``w_h = Lambda^-1 sum phi (r + V_{h+1}(x'))``, bonus, clip at H."""
-    state.actions, state.values, _ = least_squares_value_iteration(
-        state.features,
-        state.gram,
-        state.reward_sum,
-        state.successor_sum,
-        state.beta,
-        state.spec.available,
-        float(state.length),
-        state.length,
-    )
+    if isinstance(state.spec.features, FeatureMap):
+        _plan_points(state, state.spec.features)
+    else:
+        state.actions, state.values, state.weights = least_squares_value_iteration(
+            state.features,
+            state.gram,
+            state.reward_sum,
+            state.successor_sum,
+            state.beta,
+            state.spec.available,
+            float(state.length),
+            state.length,
+        )
     state.plans += 1
-    if state.config.lazy:
-        state.planned_log_det = float(np.linalg.slogdet(state.gram)[1])
+    state.planned_gram = state.gram.copy()
+
+
+def _remember(state: State, experience: Experience) -> None:
+    """Keep phi(x, a) and x' of every step, and their sums."""
+    number = len(experience.actions)
+    rows = rows_at(state.spec.features, experience.states[:-1])
+    rows = rows[np.arange(number), experience.actions]
+    state.gram += rows.T @ rows
+    state.reward_sum += rows.T @ experience.rewards
+    state.past_rows = np.concatenate([state.past_rows, rows])
+    state.past_states = np.concatenate([state.past_states, experience.states[1:]])
+
+
+def _plan_points(state: State, features: FeatureMap) -> None:
+    """The same recursion over all past next states, in blocks."""
+    inverse = invert(state.gram)
+    blocks = [slice(i, i + BLOCK) for i in range(0, len(state.past_states), BLOCK)]
+    after = [features(state.past_states[block]) for block in blocks]
+    bonus = [state.beta * widths(rows, inverse) for rows in after]
+    target = state.reward_sum
+    for h in range(state.length - 1, -1, -1):
+        state.weights[h] = inverse @ target
+        target = state.reward_sum.copy()
+        for block, rows, extra in zip(blocks, after, bonus):
+            q = np.minimum(rows @ state.weights[h] + extra, state.length)
+            target += state.past_rows[block].T @ q.max(axis=1)
 
 
 def guarantee(config: Config) -> str | None:

@@ -62,6 +62,8 @@ def check_stream(spec: ProblemSpec, name: str) -> None:
     """Raise ConfigError unless the problem is an unconstrained single stream."""
     if not isinstance(spec.criterion, Average):
         raise ConfigError(f"{name} needs criterion Average(), got {spec.criterion}")
+    if not spec.num_states and name in ("ucrl2", "psrl"):
+        raise ConfigError(f"{name} needs finitely many states, the problem's are continuous")
     if spec.num_costs:
         raise ConfigError(f"{name} has no constraints, the problem has m = {spec.num_costs}")
     if not np.isfinite(spec.reward_range).all():

@@ -323,8 +323,25 @@ def enclosing_ellipsoid(
     return inverse / largest, max(0.0, 0.5 * dimension * math.log(largest / dimension))
 
 
+def feature_map_of(spec: ProblemSpec) -> FloatArray | FeatureMap:
+    """The features of any problem: a map where states are continuous, else as `features_of`."""
+    return spec.features if isinstance(spec.features, FeatureMap) else features_of(spec)
+
+
+def dimension_of(features: FloatArray | FeatureMap) -> int:
+    """d."""
+    return features.dimension if isinstance(features, FeatureMap) else features.shape[2]
+
+
+def rows_at(features: FloatArray | FeatureMap, states: np.ndarray) -> FloatArray:
+    """(n, A, d) features at states (n,), which are numbers of states or points."""
+    return features(states) if isinstance(features, FeatureMap) else features[states]
+
+
 def features_of(spec: ProblemSpec) -> FloatArray:
     """The features of a finite problem, checked; one-hot where the problem declares none."""
+    if isinstance(spec.features, FeatureMap):
+        raise ConfigError("this learner needs finitely many states, the problem's are continuous")
     if spec.features is None:
         return one_hot(spec.available)
     check_features(spec.features, spec.available)

@@ -6,13 +6,15 @@ approximation.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tightrope.model.features import FeatureMap, check_features, feature_rows
 from tightrope.model.mdp import FiniteMDP
-from tightrope.types import Feedback, FloatArray, ProblemSpec
+from tightrope.types import Average, Feedback, FloatArray, ProblemSpec
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,9 +88,85 @@ class ContinuousLinearMDP:
     betas: FloatArray
     knowledge: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def content_hash(self) -> str:
+        """sha256 over the numbers that define the process."""
+        digest = hashlib.sha256()
+        for part in (self.table, self.theta, self.shares, self.alphas, self.betas):
+            digest.update(str(part.shape).encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
+
+    def spec(self, **known: float) -> ProblemSpec:
+        """What a learner may know; `known` adds to `knowledge`.
+
+        Raises ModelError if the features break their scaling (at a knot, where norms are largest).
+        """
+        check_features(self.table)
+        rewards = self.table @ self.theta
+        return ProblemSpec(
+            num_states=0,
+            num_actions=self.table.shape[1],
+            num_costs=0,
+            criterion=Average(),
+            available=np.ones((1, self.table.shape[1]), dtype=bool),  # alike at every point
+            initial=np.zeros(0),
+            cost_names=(),
+            capacities=np.zeros(0),
+            signs=np.zeros(0),
+            staged=False,
+            reward_range=(float(rewards.min()), float(rewards.max())),
+            cost_ranges=np.zeros((0, 2)),
+            feedback="mean",
+            features=self.features,
+            knowledge={**known, **self.knowledge},
+        )
+
     def mean_rewards(self, points: FloatArray) -> FloatArray:
         """(n, A) mean rewards at points (n,)."""
         return self.features(points) @ self.theta
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPolicy:
+    """A policy of points: by scores ``phi'w + bonus |phi|`` of the features at the point.
+
+    Attributes
+    ----------
+    features : FeatureMap
+    weights : (P, d)
+        One row a stage; stages repeat with period P.
+    inverse : (d, d) or None, bonus, cap : float
+        ``|phi| = sqrt(phi' inverse phi)``; scores are cut at `cap` from above.
+    greedy : bool
+        The first best action, or exp(score), normalised.
+    """
+
+    features: FeatureMap
+    weights: FloatArray
+    inverse: FloatArray | None = None
+    bonus: float = 0.0
+    cap: float = math.inf
+    greedy: bool = True
+
+    def probabilities(self, points: np.ndarray, stage: int = 0) -> FloatArray:
+        """(n, A) at points (n,)."""
+        rows = self.features(points)
+        scores = rows @ self.weights[stage]
+        if self.inverse is not None:
+            scores = scores + self.bonus * widths(rows, self.inverse)
+        scores = np.minimum(scores, self.cap)
+        best = scores.max(axis=1, keepdims=True)
+        if self.greedy:
+            first = (scores >= best - 1e-9 * np.maximum(1.0, np.abs(best))).argmax(axis=1)
+            return np.eye(scores.shape[1])[first]
+        chances = np.exp(scores - best)
+        return chances / chances.sum(axis=1, keepdims=True)
+
+
+def widths(rows: FloatArray, inverse: FloatArray) -> FloatArray:
+    """(n, A) norms sqrt(phi' inverse phi) of rows (n, A, d)."""
+    return np.sqrt(np.maximum(0.0, np.einsum("nad,nad->na", rows @ inverse, rows)))
 
 
 def interpolated_features(table: FloatArray) -> FeatureMap:

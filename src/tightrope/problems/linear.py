@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
+import time
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainc
 
-from tightrope.errors import ConfigError, ModelError
+from tightrope.errors import ConfigError, ModelError, Status
 from tightrope.model import chain
 from tightrope.model.features import random_simplex
-from tightrope.model.linear import ContinuousLinearMDP, LinearMDP, interpolated_features
+from tightrope.model.linear import (
+    ContinuousLinearMDP,
+    LinearMDP,
+    LinearPolicy,
+    interpolated_features,
+)
 from tightrope.model.mdp import FiniteMDP
+from tightrope.planning.solution import Solution
 from tightrope.types import Average, FloatArray
 
 SIGMA_POLICIES = 65_536  # deterministic policies up to which sigma is computed and declared
@@ -126,6 +133,34 @@ class ContinuousGain:
     span: float
     quadrature_error: float
     iterations: int
+
+
+def continuous_solution(problem: ContinuousLinearMDP) -> Solution:
+    """The certified gain as a planner's answer; its value is the middle of the bounds.
+
+    The policy is greedy for the certified weights.
+    """
+    started = time.perf_counter()
+    found = continuous_gain(problem)
+    return Solution(
+        status=Status.SOLVED,
+        solver="weight-space-value-iteration",
+        value=0.5 * (found.lower + found.upper),
+        policy=LinearPolicy(problem.features, found.weights[None]),  # type: ignore[arg-type]
+        costs=np.zeros(0),
+        capacities=np.zeros(0),
+        cost_names=(),
+        multipliers=np.zeros(0),
+        lower_bound=found.lower,
+        upper_bound=found.upper,
+        seconds=time.perf_counter() - started,
+        model_hash=problem.content_hash,
+        statistics={
+            "iterations": found.iterations,
+            "quadrature_error": found.quadrature_error,
+            "span": found.span,
+        },
+    )
 
 
 def _moments(problem: ContinuousLinearMDP, edges: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -117,6 +117,12 @@ PROBLEMS: dict[str, Problem] = {
         episodes=100_000,
         learners=("ucrl2", "psrl", "politex", "mdp-exp2@one-hot", "npg", "uniform", "oracle"),
     ),
+    "continuous-linear-mdp": Problem(
+        home="tightrope.problems.linear:random_continuous_mdp",
+        title="linear MDP on [0, 1] with mixture-of-Beta measures, average reward [LIN]",
+        episodes=10_000,
+        learners=("olsvi-fh@lazy", "uniform", "oracle"),
+    ),
     "linear-mdp": Problem(
         home="tightrope.problems.linear:linear_mdp",
         title="random linear MDP, simplex features, ergodic, average reward [LIN]",

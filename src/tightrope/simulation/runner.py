@@ -19,11 +19,12 @@ from tightrope.errors import ConfigError, ResultError
 from tightrope.learners.protocol import Info, Learner, restore_state, state_arrays
 from tightrope.learners.registry import make_config, split_name
 from tightrope.metrics import Ledger, recording_grid
-from tightrope.model.linear import LinearMDP
+from tightrope.model.linear import ContinuousLinearMDP, LinearMDP
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import Policy, check_policy
 from tightrope.planning import Solution, plan
 from tightrope.problems.adversarial import AdversarialProblem
+from tightrope.problems.linear import continuous_solution
 from tightrope.simulation.adversarial import (
     AdversarialWorld,
     hindsight_solution,
@@ -32,10 +33,11 @@ from tightrope.simulation.adversarial import (
 )
 from tightrope.simulation.bounds import bounds_of
 from tightrope.simulation.episodes import EpisodeWorld
+from tightrope.simulation.points import PointWorld
 from tightrope.simulation.stream import StreamWorld, check_structure, stream_spec
 from tightrope.simulation.streams import learner_seed, streams
 from tightrope.theory import to_json
-from tightrope.types import Average, Episodic, Feedback, FloatArray, ProblemSpec
+from tightrope.types import Average, Criterion, Episodic, Feedback, FloatArray, ProblemSpec
 
 Progress = Callable[[int], None]
 INTERVAL_POINTS = 32  # end points of the weak no-interval regret of adversarial problems
@@ -84,12 +86,12 @@ class Session:
     name: str
     learner: Learner
     config: Any
-    model: FiniteMDP | AdversarialProblem
+    model: FiniteMDP | AdversarialProblem | ContinuousLinearMDP
     spec: ProblemSpec
     optimum: Solution
     episodes: int  #: or steps of a single stream
     seed: int
-    world: EpisodeWorld | StreamWorld | AdversarialWorld
+    world: EpisodeWorld | StreamWorld | PointWorld | AdversarialWorld
     state: Any
     ledger: Ledger
     updates: int = 0
@@ -99,7 +101,7 @@ class Session:
 
 
 def start(
-    model: FiniteMDP | LinearMDP | AdversarialProblem,
+    model: FiniteMDP | LinearMDP | ContinuousLinearMDP | AdversarialProblem,
     learner: str,
     *,
     episodes: int,
@@ -121,21 +123,26 @@ def start(
         raise ConfigError(f"episodes or steps must be a whole number >= 1, got {episodes!r}")
     total = int(episodes)
     seeds = streams(seed)
-    world: EpisodeWorld | StreamWorld | AdversarialWorld
+    world: EpisodeWorld | StreamWorld | PointWorld | AdversarialWorld
     if isinstance(model, AdversarialProblem):
         world = AdversarialWorld(model, episodes=total, seed=seed, interval_points=INTERVAL_POINTS)
         optimum = hindsight_solution(model, total, seed) if optimum is None else optimum
         spec = model.spec(feedback=world.feedback)
+    elif isinstance(model, ContinuousLinearMDP):
+        optimum = continuous_solution(model) if optimum is None else optimum
+        spec = model.spec(span=optimum.statistics["span"])
+        world = PointWorld(model, seeds)
     elif isinstance(model.criterion, Episodic):
         world = EpisodeWorld(model, seeds, feedback)
         optimum = plan(model) if optimum is None else optimum
         spec = model.spec(feedback=feedback)
     else:
         optimum = plan(model) if optimum is None else optimum
-        assert not isinstance(declared, AdversarialProblem)
+        assert isinstance(declared, FiniteMDP | LinearMDP)
         spec = stream_spec(declared, feedback, optimum)
         world = StreamWorld(model, seeds, spec, feedback)
     optimum.require_solved()
+    stream = isinstance(world, StreamWorld | PointWorld)
     chosen, config = make_config(learner, spec, episodes=total, delta=delta, **changes)
     _check_kind(chosen, model)
     if "privileged" in chosen.traits:
@@ -163,18 +170,24 @@ def start(
             optimum.value,
             spec.capacities,
             spec.signs,
-            steps=1 if isinstance(world, StreamWorld) else model.horizon,
-            windowed=isinstance(world, StreamWorld),
+            steps=getattr(model, "horizon", 1) if not stream else 1,
+            windowed=stream,
         ),
     )
 
 
 def _length(
-    problem: FiniteMDP | LinearMDP | AdversarialProblem, episodes: int | None, steps: int | None
+    problem: FiniteMDP | LinearMDP | ContinuousLinearMDP | AdversarialProblem,
+    episodes: int | None,
+    steps: int | None,
 ) -> int:
     """Episodes of an episodic problem, steps of a single stream."""
     model = problem.model if isinstance(problem, LinearMDP) else problem
-    criterion = model.criterion if isinstance(model, FiniteMDP) else Episodic(model.horizon)
+    criterion: Criterion = Average()
+    if isinstance(model, AdversarialProblem):
+        criterion = Episodic(model.horizon)
+    elif isinstance(model, FiniteMDP):
+        criterion = model.criterion
     if isinstance(criterion, Episodic):
         unit, given, other = "episodes", episodes, steps
     elif isinstance(criterion, Average):
@@ -186,9 +199,13 @@ def _length(
     return given
 
 
-def _check_kind(learner: Learner, model: FiniteMDP | AdversarialProblem) -> None:
+def _check_kind(
+    learner: Learner, model: FiniteMDP | ContinuousLinearMDP | AdversarialProblem
+) -> None:
     """ConfigError if the learner is not for this criterion or this chain structure."""
-    stream = isinstance(model, FiniteMDP) and not isinstance(model.criterion, Episodic)
+    stream = isinstance(model, ContinuousLinearMDP) or (
+        isinstance(model, FiniteMDP) and not isinstance(model.criterion, Episodic)
+    )
     kind = "single streams" if stream else "episodic problems"
     if ("stream" if stream else "episodic") not in learner.traits:
         raise ConfigError(
@@ -207,12 +224,13 @@ def advance(session: Session, until: int | None = None, progress: Progress | Non
     learner, world, ledger = session.learner, session.world, session.ledger
     watch = getattr(world, "watch", None)  # sums that need the truth beside the learner's state
     last = session.episodes if until is None else min(until, session.episodes)
-    whole = isinstance(world, StreamWorld)
+    whole = isinstance(world, StreamWorld | PointWorld)
     started = time.perf_counter()
     while ledger.count < last:
         policy = learner.policy(session.state)
         stop = learner.horizon(session.state)
         if session.updates == 0 and not whole:
+            assert not isinstance(session.model, ContinuousLinearMDP)
             check_policy(policy, session.model.available, session.model.horizon)
         experience, sampled = world.play(
             policy, stop, (session.episodes if whole else last) - ledger.count
@@ -277,7 +295,7 @@ def finish(session: Session) -> Run:
 
 
 def run(
-    problem: FiniteMDP | LinearMDP | AdversarialProblem | str,
+    problem: FiniteMDP | LinearMDP | ContinuousLinearMDP | AdversarialProblem | str,
     learner: str,
     *,
     episodes: int | None = None,
