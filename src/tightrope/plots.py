@@ -112,11 +112,12 @@ def _curves(axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str)
         colour = COLOURS[i % len(COLOURS)]
         style = "-" if arm["guarantee"] else (0, (4, 1.5))
         label = group_name(arm["learner"], arm["preset"])
+        every = max(1, grid.size // 8)
         if arm["guarantee"]:
             label += f" {arm['guarantee']}"
         axes.plot(
             grid, mean, color=colour, ls=style, lw=1.3, label=label, ms=4, mfc="white",
-            marker=MARKERS[i % len(MARKERS)], markevery=(0.03 * (i + 1) % 0.12, 0.12),
+            marker=MARKERS[i % len(MARKERS)], markevery=(every * (i + 1) // 4 % every, every),
         )  # fmt: skip
         if len(values) > 1:
             axes.fill_between(grid, mean - half, mean + half, color=colour, alpha=0.2, lw=0)
