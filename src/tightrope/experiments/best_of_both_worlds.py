@@ -35,7 +35,7 @@ def best_of_both_worlds(*, quick: bool = False) -> Experiment:
             episodes=condition_2,
         )
         for rewards, constraints in product(KINDS, KINDS)
-        for learner in ("pdgd-ops", "oracle")
+        for learner in ("pdgd-ops", "pdgd-ops@no-cap", "oracle")
     ]
     examples: dict[str, Any] = {
         "impossibility": ("relief", "trap"),

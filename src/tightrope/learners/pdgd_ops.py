@@ -9,6 +9,7 @@ Deviations:
 2. Option `cap=False` removes the cap T^(1/4) of the multipliers, to see whether it binds.
 3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
    without the paper's guarantee.
+4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate.
 """
 
 from __future__ import annotations

@@ -22,6 +22,13 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         # T = 1,000 to 16,000. A faster dual lowers the violation but lets it grow more steeply in
         # T; a radius below 0.05 loses the true model.
         "tuned": {"primal_scale": 0.004, "dual_scale": 5000.0, "radius_scale": 0.1},
+        # The same without the cap T^(1/4) on the multipliers, to see whether it ever binds.
+        "no-cap": {
+            "primal_scale": 0.004,
+            "dual_scale": 5000.0,
+            "radius_scale": 0.1,
+            "cap": False,
+        },
     },
     "uc-o-gdps": {
         # The steps of tuned pdgd-ops on the same worlds, in units of this learner's smaller C.

@@ -8,6 +8,7 @@ Deviations:
 2. While every loss so far was 0 there is no step (the step size would be infinite).
 3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
    without the paper's guarantee.
+4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from tightrope.model.layered import LayeredMDP, layered, unroll
 from tightrope.model.mdp import FiniteMDP
 from tightrope.problems import sequences
 from tightrope.problems.adversarial import AdversarialProblem
+from tightrope.problems.gridworlds import mars_rover
 from tightrope.types import FloatArray
 
 
@@ -355,6 +356,15 @@ roomy_stochastic_stochastic = _one("stochastic-stochastic", **ROOMY)
 roomy_stochastic_adversarial = _one("stochastic-adversarial", **ROOMY)
 roomy_adversarial_stochastic = _one("adversarial-stochastic", **ROOMY)
 roomy_adversarial_adversarial = _one("adversarial-adversarial", **ROOMY)
+
+
+def mars_rover_loop_free(**parameters: Any) -> AdversarialProblem:
+    """The Mars rover, unrolled; rewards and costs are the means, without noise.
+
+    G's total is the cost minus the capacity, so optimum and multiplier are the rover's own.
+    """
+    return unrolled_problem(mars_rover(**parameters), name="mars-rover-loop-free")
+
 
 ten_layers_relief = partial(ten_layers, "relief")
 ten_layers_trap = partial(ten_layers, "trap")

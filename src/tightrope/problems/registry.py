@@ -99,6 +99,12 @@ PROBLEMS: dict[str, Problem] = {
         )
         for world in ("relief", "trap")
     },
+    "mars-rover-loop-free": Problem(
+        home="tightrope.problems.loop_free:mars_rover_loop_free",
+        title="the 8x8 Mars rover, unrolled: 30 layers of 64 states, capacity as G [BOBW]",
+        episodes=200,
+        learners=LOOP_FREE_LEARNERS,
+    ),
     "auction-pacing": Problem(
         home="tightrope.problems.loop_free:auction_pacing",
         title="budget pacing in repeated second-price auctions, spend as G",
