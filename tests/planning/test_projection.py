@@ -1,10 +1,12 @@
 """The projection against the quadratic program, closed forms, and its own certificate."""
 
+import sys
+
 import numpy as np
 import pytest
 from tests.planning.confidence_samples import check_feasible, random_confidence, random_instance
 
-from tightrope.errors import ConfigError, ModelError, Status
+from tightrope.errors import ConfigError, MissingExtraError, ModelError, Status
 from tightrope.planning.confidence import confidence_from_counts, confidence_set
 from tightrope.planning.projection import Projector, project
 from tightrope.planning.projection_program import solve_program
@@ -212,3 +214,11 @@ def test_counts_give_equation_10():
     np.testing.assert_allclose(confidence.p_bar.toarray()[0], [0, 0.75, 0.25, 0])
     with pytest.raises(ConfigError, match="delta"):
         confidence_from_counts([0, 1, 1, 2], counts, episodes=1000, delta=1.0)
+
+
+def test_fallback_names_its_extra(monkeypatch):
+    rng = np.random.default_rng(9)
+    confidence = random_confidence(rng, [1, 6, 6, 6, 1], 2, 20, 0.3)
+    monkeypatch.setitem(sys.modules, "piqp", None)
+    with pytest.raises(MissingExtraError, match=r"tightrope\[qp\]"):
+        project(rng.normal(size=confidence.shape), confidence, max_rounds=1)

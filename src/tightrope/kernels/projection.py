@@ -32,8 +32,9 @@ DUST, ULP = 1e-15, 2.0**-52
 RIDGE, RIDGE_MAX = 0.1, 1e-2
 """Ridge of the Newton matrix over the violation left; it is singular at sparse optima."""
 
-INNER_FIRST, INNER = 1e-4, 1e-2
-"""Accuracy of the dual ascent in the first round, and over the last violation in later ones."""
+INNER_FIRST, INNER, FLOOR = 1e-4, 1e-2, 1e-14
+"""Accuracy of the dual ascent in the first round, over the last violation in later ones, and the
+rounding of a sum of masses, below which nothing can be asked."""
 
 PATIENCE = 30
 """Rounds without a smaller gap before giving up: the gap has met the rounding errors."""
@@ -498,6 +499,11 @@ def clipped_step(layout, chain, step, clipped):
 
 
 @kernel
+def step_rounding(step, i):
+    return 4.0 * ULP * (abs(step[i]) + abs(step[i + 1]))
+
+
+@kernel
 def try_step(layout, chain, u, step, slope):
     """Best length of a step and its gain; `slope` becomes the change of u."""
     longest, linear = np.inf, 0.0
@@ -508,7 +514,10 @@ def try_step(layout, chain, u, step, slope):
         for i in range(a, last):
             change = step[i] - step[i + 1]
             if change < 0.0:
-                longest = min(longest, -chain.gap[i] / change)
+                limit = -chain.gap[i] / change
+                if chain.gap[i] + change >= -step_rounding(step, i):
+                    limit = max(1.0, limit)  # it ends at 0 but for rounding
+                longest = min(longest, limit)
     apply_rows(layout, chain, step, slope, slope, False)
     return search_line(u, slope, linear, longest)
 
@@ -548,7 +557,7 @@ def ascend(layout, chain, z, u, mu, tol, limit, box):
             for i in range(a, last):
                 change = step[i] - step[i + 1]
                 new = chain.gap[i] + t * change
-                if change < 0.0 and new <= 1e-14 * chain.gap[i]:
+                if change < 0.0 and new <= 1e-14 * chain.gap[i] + t * step_rounding(step, i):
                     new = 0.0
                 chain.gap[i] = new
             mu[k] += t * step[last]
@@ -867,7 +876,11 @@ def project(layout, z, heights, fractions, q, landing, tol, max_rounds, max_step
             break
         if gap < best:
             best, best_round = gap, rounds
-        inner = max(INNER * min(worst, inner), DUST)
+        tallest = 1.0
+        for y in range(states):
+            tallest = max(tallest, heights[y])
+        floor = max(FLOOR, INNER * tol * tol / tallest)
+        inner = max(INNER * min(worst, inner), floor)
     return gap, rounds, total_steps
 
 
