@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.errors import ModelError
@@ -35,6 +35,7 @@ def test_polynomial_and_fourier_in_two_variables():
     np.testing.assert_allclose(waves[1, 0], [1, -1, -1, 1])
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_ellipsoid_is_minimal_and_maps_into_the_ball(seed, dimension):
     rng = np.random.default_rng(seed)

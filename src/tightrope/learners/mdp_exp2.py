@@ -101,19 +101,30 @@ def check(spec: ProblemSpec, config: Config) -> None:
 
 @dataclass(kw_only=True, eq=False)
 class State:
-    """Only ``sum_j w_j`` (d,) is carried from epoch to epoch."""
+    """Only ``sum_j w_j`` (d,) is carried from epoch to epoch.
+
+    `features` (S, A, d) is empty with continuous states, where the spec has a map.
+    """
 
     spec: ProblemSpec
     config: Config
     epoch: int
     skipped: int
+    features: FloatArray
     weights: FloatArray
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
     """Sum of weights 0: the first policy is uniform."""
-    dimension = dimension_of(feature_map_of(spec))
-    return State(spec=spec, config=config, epoch=1, skipped=0, weights=np.zeros(dimension))
+    features = feature_map_of(spec)
+    return State(
+        spec=spec,
+        config=config,
+        epoch=1,
+        skipped=0,
+        features=np.zeros((0, 0, 0)) if isinstance(features, FeatureMap) else features,
+        weights=np.zeros(dimension_of(features)),
+    )
 
 
 def softmax(scores: FloatArray, available: BoolArray) -> FloatArray:
@@ -130,10 +141,9 @@ def softmax(scores: FloatArray, available: BoolArray) -> FloatArray:
 def policy(state: State) -> StochasticPolicy | LinearPolicy:
     """pi_k(a|x) proportional to exp(eta sum_j phi(x, a)'w_j)."""
     scaled = constants(state.spec, state.config, len(state.weights)).step * state.weights
-    features = feature_map_of(state.spec)
-    if isinstance(features, FeatureMap):
-        return LinearPolicy(features, scaled[None], greedy=False)
-    return StochasticPolicy(softmax(features @ scaled, state.spec.available))
+    if isinstance(state.spec.features, FeatureMap):
+        return LinearPolicy(state.spec.features, scaled[None], greedy=False)
+    return StochasticPolicy(softmax(state.features @ scaled, state.spec.available))
 
 
 def horizon(state: State) -> Stop:
@@ -160,12 +170,11 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         return state, {"skipped": float(state.skipped)}
     states, actions, totals = trajectories(experience, parts.length)
     # M_k = sum_m sum_a pi_k(a|x) phi phi'
-    rows = rows_at(feature_map_of(spec), states)
     played = policy(state)
     if isinstance(played, LinearPolicy):
-        chances = played.probabilities(states)
+        rows, chances = rows_at(played.features, states), played.probabilities(states)
     else:
-        chances = played.probabilities[states]
+        rows, chances = state.features[states], played.probabilities[states]
     flat = rows.reshape(-1, dimension)
     gram = flat.T @ (flat * chances.reshape(-1, 1))
     # w_k = M_k^-1 sum_m phi(x, a) R, or 0
