@@ -155,7 +155,7 @@ def random_total(seed, m=0):
 
 def test_random_models_against_brute_force():
     outcomes = set()
-    for seed in range(60):
+    for seed in range(40):
         model = random_total(seed)
         best = -np.inf
         for actions in itertools.product(range(2), repeat=model.num_states):
@@ -198,7 +198,7 @@ def textbook(model):
 
 def test_constrained_random_models_against_the_textbook_program():
     solved = infeasible = 0
-    for seed in range(80):
+    for seed in range(40):
         model = random_total(seed, m=1)
         body = np.arange(model.num_states)[:, None] < model.num_states - 1
         model = model.replace(rewards=np.where(body, np.minimum(model.rewards, -0.1), 0.0))
@@ -215,8 +215,8 @@ def test_constrained_random_models_against_the_textbook_program():
                 assert solution.value == pytest.approx(exact, abs=1e-8), seed
                 assert solution.costs[0] <= model.capacities[0] + 1e-8
                 solved += 1
-    assert solved > 20
-    assert infeasible > 10
+    assert solved > 10
+    assert infeasible > 5
 
 
 def test_cliff_walking_and_taxi():

@@ -35,10 +35,11 @@ from tightrope.planning.gains import (
 )
 from tightrope.planning.generation import Response
 from tightrope.planning.solution import Solution
-from tightrope.types import FloatArray
+from tightrope.types import FloatArray, IntArray
 
 SOLVERS = ("auto", "value-iteration", "policy-iteration", "lp", "column-generation")
-DENSE_STATES = 1000  # up to here policy iteration, by dense elimination, is the default
+DENSE_STATES = 300  # up to here policy iteration, by dense elimination, is the default
+PROGRAM_STATES = 1000  # with costs, up to here the linear program is
 
 
 def plan_average(
@@ -53,9 +54,9 @@ def plan_average(
     Parameters
     ----------
     solver : 'auto', 'policy-iteration', 'value-iteration', 'lp', 'column-generation'
-        Without costs, how the gain is found. With costs, column generation, where the first two
-        name the unconstrained solver inside; 'lp' is the flow program (one block if the model is
-        weakly communicating, two if it is multichain).
+        Without costs, how the gain is found. With costs, the first two name the unconstrained
+        solver inside column generation; 'lp' is the flow program (one block if the model is weakly
+        communicating, two if it is multichain).
     tolerance : relative gap at which the answer counts as solved
     max_sweeps : of relative value iteration
 
@@ -77,9 +78,7 @@ def plan_average(
         raise ConfigError(f"solver for average models must be one of {SOLVERS}, got {solver!r}")
     started = time.perf_counter()
     frame = frame_of(model)
-    if solver == "auto" or (solver == "column-generation" and not model.num_costs):
-        small = model.num_states <= DENSE_STATES
-        solver = "policy-iteration" if small else "value-iteration"
+    solver = choose_solver(model, solver)
     statistics: dict[str, Any] = {
         "end_components": frame.parts,
         "weakly_communicating": frame.parts == 1,
@@ -113,15 +112,32 @@ def plan_average(
     )
 
 
+def choose_solver(model: FiniteMDP, solver: str) -> str:
+    """What 'auto' and 'column-generation' stand for, by the size of the model."""
+    if solver == "auto" and model.num_costs and model.num_states <= PROGRAM_STATES:
+        return "lp"
+    if solver in ("auto", "column-generation"):
+        return "policy-iteration" if model.num_states <= DENSE_STATES else "value-iteration"
+    return solver
+
+
 def best_gain(
-    frame: Frame, rewards: FloatArray, solver: str, tolerance: float, max_sweeps: int
+    frame: Frame,
+    rewards: FloatArray,
+    solver: str,
+    tolerance: float,
+    max_sweeps: int,
+    start: IntArray | None = None,
 ) -> tuple[Status, Gains]:
-    """The best gain for given rewards (S, A) by the solver of that name."""
+    """The best gain for given rewards (S, A) by the solver of that name.
+
+    Policy iteration begins at the actions `start` (S,), if they are given.
+    """
     if solver == "lp":
         return by_linear_program(frame, rewards)
     if solver == "value-iteration":
         return Status.SOLVED, by_value_iteration(frame, rewards, 0.5 * tolerance, max_sweeps)
-    return Status.SOLVED, by_policy_iteration(frame, rewards)
+    return Status.SOLVED, by_policy_iteration(frame, rewards, start)
 
 
 def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> Engine:
@@ -130,9 +146,13 @@ def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> E
     rewards, costs = model.rewards, model.costs * model.signs[:, None, None]
     inner = "value-iteration" if solver == "value-iteration" else "policy-iteration"
 
+    last: IntArray | None = None  # the next multipliers are near: so is their best policy
+
     def respond(weight: float, multipliers: FloatArray) -> Response:
+        nonlocal last
         mixed = weight * rewards - np.tensordot(multipliers, costs, axes=1)
-        _, found = best_gain(frame, mixed, inner, 0.1 * tolerance, max_sweeps)
+        _, found = best_gain(frame, mixed, inner, 0.1 * tolerance, max_sweeps, last)
+        last = found.actions
         policy = DeterministicPolicy(found.actions)
         value = evaluate_stationary(model, policy)
         upper = float(model.initial @ found.upper)

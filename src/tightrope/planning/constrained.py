@@ -60,7 +60,7 @@ def plan(
     limits = model.capacities * signs
     scale = np.where(engine.scale > 0, engine.scale, 1.0)
     upper, start, weight = np.inf, np.zeros(model.num_costs), 1.0
-    statistics.update(stationary=True, must_switch=None)
+    single = {"stationary": True, "must_switch": None}
     if solver == "lp":
         flow = engine.program()
         statistics["simplex_iterations"] = flow.iterations
@@ -72,6 +72,7 @@ def plan(
         else:
             upper, start = flow.upper, flow.multipliers
             if _within(model, flow.policy, upper, scale):
+                statistics.update(single)
                 return _answer(
                     model, Status.SOLVED, solver, flow.policy, start, upper, started, statistics
                 )
@@ -88,12 +89,13 @@ def plan(
         return _infeasible(model, engine, solver, found, started, statistics)
     policy = mixture(list(found.policies), found.weights)
     upper = min(upper, found.upper)
+    statistics.update(single)
     if isinstance(policy, MixturePolicy):
-        single: Policy | None = engine.stationary(policy)
-        if solver != "lp" and not _within(model, single, upper, scale):
-            single = engine.program().policy
-        if single is not None and _within(model, single, upper, scale):
-            policy = single
+        one: Policy | None = engine.stationary(policy)
+        if solver != "lp" and not _within(model, one, upper, scale):
+            one = engine.program().policy
+        if one is not None and _within(model, one, upper, scale):
+            policy = one
         else:
             statistics.update(stationary=False, must_switch=SWITCH)
     return _answer(

@@ -18,6 +18,7 @@ from tightrope.kernels import average as kernels
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
 from tightrope.planning import constrained, lp
+from tightrope.planning.average import choose_solver
 from tightrope.planning.constrained import Engine, Flow
 from tightrope.planning.criteria import discounted_values, discounted_visits, evaluate_stationary
 from tightrope.planning.generation import Response
@@ -26,7 +27,6 @@ from tightrope.planning.stopping import EPS
 from tightrope.types import BoolArray, Discounted, FloatArray, IntArray
 
 SOLVERS = ("auto", "value-iteration", "policy-iteration", "lp", "column-generation")
-DENSE_STATES = 1000
 INNER_SWEEPS = 20  # of fixed policy between two maximisations
 
 
@@ -56,9 +56,7 @@ def plan_discounted(
     if solver not in SOLVERS:
         raise ConfigError(f"solver for discounted models must be one of {SOLVERS}, got {solver!r}")
     started = time.perf_counter()
-    if solver == "auto" or (solver == "column-generation" and not model.num_costs):
-        small = model.num_states <= DENSE_STATES
-        solver = "policy-iteration" if small else "value-iteration"
+    solver = choose_solver(model, solver)
     if model.num_costs:
         engine = engine_of(model, solver, tolerance, max_sweeps)
         return constrained.plan(model, engine, solver, tolerance, started, {})
@@ -114,12 +112,20 @@ def certified(model: FiniteMDP, rewards: FloatArray, actions: IntArray) -> tuple
 
 
 def best_actions(
-    model: FiniteMDP, rewards: FloatArray, solver: str, tolerance: float, max_sweeps: int
+    model: FiniteMDP,
+    rewards: FloatArray,
+    solver: str,
+    tolerance: float,
+    max_sweeps: int,
+    start: IntArray | None = None,
 ) -> tuple[IntArray, int]:
-    """An optimal deterministic policy for rewards (S, A), and the iterations it took."""
+    """An optimal deterministic policy for rewards (S, A), and the iterations it took.
+
+    Policy iteration begins at the actions `start` (S,), if they are given.
+    """
     if solver == "value-iteration":
         return _value_iteration(model, rewards, tolerance, max_sweeps)
-    actions = model.available.argmax(axis=1)
+    actions = model.available.argmax(axis=1) if start is None else start
     seen: set[bytes] = set()
     while True:
         seen.add(actions.tobytes())
@@ -208,9 +214,13 @@ def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) 
     horizon = 1.0 / (1.0 - discount_of(model))
     inner = "value-iteration" if solver == "value-iteration" else "policy-iteration"
 
+    last: IntArray | None = None  # the next multipliers are near: so is their best policy
+
     def respond(weight: float, multipliers: FloatArray) -> Response:
+        nonlocal last
         mixed = weight * model.rewards - np.tensordot(multipliers, costs, axes=1)
-        actions, _ = best_actions(model, mixed, inner, 0.1 * tolerance, max_sweeps)
+        actions, _ = best_actions(model, mixed, inner, 0.1 * tolerance, max_sweeps, last)
+        last = actions
         policy = DeterministicPolicy(actions)
         values, above = certified(model, mixed, actions)
         value = evaluate_stationary(model, policy)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +64,6 @@ class Frontier:
     programs: int
     seconds: float
     model_hash: str
-    statistics: dict[str, Any] = field(default_factory=dict)
 
     @property
     def least_capacity(self) -> float:
