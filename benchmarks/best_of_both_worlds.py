@@ -4,7 +4,8 @@
 
 Layers (1, 5, 5, 5, 1), A = 3, m = 2, rho = 1, the tuned constants, the four combinations of
 stochastic and adversarial rewards and constraints. Slope: least squares of log max(x_T, 1) on
-log T over all runs; its upper 95% bound is what counts. Writes one JSON file beside itself.
+log T over all runs; its upper 95% bound is what counts (`_within`: with an intercept for each
+world). `--instance N` keeps one world and varies the run's seed. Writes JSON beside itself.
 """
 
 from __future__ import annotations
@@ -84,13 +85,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--horizons", default="1000,4000,16000,64000")
+    parser.add_argument("--instance", type=int, help="one world for all seeds; default one a seed")
+    parser.add_argument("--only", help="one of the four combinations")
     arguments = parser.parse_args()
     horizons = [int(text) for text in arguments.horizons.split(",")]
     print(f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
     rows: dict[str, list[dict[str, float]]] = {}
     for episodes in horizons:
         for seed in range(arguments.seeds):
-            for name, problem in four_combinations(episodes=episodes, seed=seed).items():
+            world = seed if arguments.instance is None else arguments.instance
+            for name, problem in four_combinations(episodes=episodes, seed=world).items():
+                if arguments.only not in (None, name):
+                    continue
                 row = one_run(problem, episodes, seed)
                 rows.setdefault(name, []).append(row)
                 print(
@@ -108,6 +114,14 @@ def main() -> None:
             key: theory.log_log_slope(t, np.array([row[key] for row in runs]))
             for key in ("regret", "violation")
         }
+        if arguments.instance is None:  # the same slopes, with an intercept an instance
+            worlds = np.array([row["seed"] for row in runs])
+            slopes |= {
+                f"{key}_within": theory.log_log_slope(
+                    t, np.array([row[key] for row in runs]), worlds
+                )
+                for key in ("regret", "violation")
+            }
         last = [row for row in runs if row["episodes"] == horizons[-1]]
         share = min(row["reward"] / row["optimum"] for row in last)
         setting = theory.Setting(
@@ -130,7 +144,12 @@ def main() -> None:
         for label, table in (("uniform", uniform), ("safest", safest)):
             reward, violation = baseline(problem, table, horizons[-1])
             print(f"{label} seed {seed}: passes {passes(reward, violation, best)}")
-    RESULTS.write_text(json.dumps({"summary": summary, "runs": rows}, indent=1))
+    name = (
+        RESULTS
+        if arguments.instance is None
+        else RESULTS.with_stem(f"{RESULTS.stem}_instance_{arguments.instance}")
+    )
+    name.write_text(json.dumps({"summary": summary, "runs": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -360,10 +360,14 @@ def weak_interval_regret(
     )
 
 
-def log_log_slope(horizons: FloatArray, finals: FloatArray) -> tuple[float, float, float]:
+def log_log_slope(
+    horizons: FloatArray, finals: FloatArray, groups: IntArray | None = None
+) -> tuple[float, float, float]:
     """Slope of log max(x_T, 1) on log T over independent runs, with its 95% t interval.
 
     Within one run the steps are fixed by T, so a slope is across horizons, not along a run.
+    `groups` gives every instance an intercept of its own, where runs of several are pooled: the
+    same slope if each has the same horizons, without the spread between instances.
 
     >>> slope, low, high = log_log_slope(np.array([10, 100, 1000]), np.array([20.0, 200, 2000]))
     >>> round(slope, 9), bool(low <= slope <= high)
@@ -373,11 +377,18 @@ def log_log_slope(horizons: FloatArray, finals: FloatArray) -> tuple[float, floa
     y = np.log(np.maximum(np.asarray(finals, dtype=np.float64), 1.0))
     if x.size < 3 or np.ptp(x) == 0.0:
         raise ConfigError("a slope with an interval needs at least 3 runs at 2 horizons")
-    centred = x - x.mean()
-    slope = float(centred @ y / (centred @ centred))
-    left = y - y.mean() - slope * centred
-    error = math.sqrt(float(left @ left) / (x.size - 2) / float(centred @ centred))
-    half = float(scipy.stats.t.ppf(0.975, x.size - 2)) * error
+    labels = np.zeros(x.size, dtype=np.int64) if groups is None else np.asarray(groups)
+    kinds, place = np.unique(labels, return_inverse=True)
+    freedom = x.size - kinds.size - 1
+    if freedom < 1:
+        raise ConfigError("a slope with an interval needs more runs than instances")
+    counts = np.bincount(place)
+    centred = x - (np.bincount(place, weights=x) / counts)[place]
+    rest = y - (np.bincount(place, weights=y) / counts)[place]
+    slope = float(centred @ rest / (centred @ centred))
+    left = rest - slope * centred
+    error = math.sqrt(float(left @ left) / freedom / float(centred @ centred))
+    half = float(scipy.stats.t.ppf(0.975, freedom)) * error
     return slope, slope - half, slope + half
 
 
