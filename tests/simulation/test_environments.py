@@ -173,6 +173,14 @@ def test_refusals(arguments, message):
         learn(Corridor(), "uniform", **arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments", [{"costs": {"a": "b"}}, {"horizon": 3}, {"capacities": {"cost": 1.0}}]
+)
+def test_what_a_model_says_is_not_said_again(arguments):
+    with pytest.raises(ConfigError, match="of the environment's model"):
+        learn(FiniteMDPEnv(small_rover()), "uniform", episodes=1, **arguments)
+
+
 def test_rewards_outside_the_range_and_cut_episodes_are_refused():
     with pytest.raises(ConfigError, match=r"reward 5 in state \d at step \d is outside .*\[0, 1\]"):
         learn(Corridor(pay=5.0), "uniform", episodes=50, horizon=3, seed=0)

@@ -132,6 +132,11 @@ def learn(
     seeds = streams(seed)
     world = World(env, costs, steps is not None, learner_seed(seeds.environment))
     if world.model is not None:
+        for name, value in (("horizon", horizon), ("capacities", capacities), ("senses", senses)):
+            if value is not None:
+                raise ConfigError(
+                    f"{name} is that of the environment's model: change the model with replace()"
+                )
         spec = world.model.spec(
             feedback=world.feedback, features=features, knowledge=dict(knowledge or {})
         )
@@ -258,8 +263,12 @@ class World:
         model = getattr(inner, "model", None)
         self.model = model if isinstance(model, FiniteMDP) else None
         self.feedback: Feedback = getattr(inner, "feedback", "sampled")
-        if self.model is not None and costs is None:
-            costs = {name: _channel(i) for i, name in enumerate(self.model.cost_names)}
+        if self.model is not None:
+            if costs is not None:
+                raise ConfigError(
+                    "the costs are those of the environment's model: leave out costs="
+                )
+            costs = {name: ("cost", i) for i, name in enumerate(self.model.cost_names)}
         self.costs = dict(costs or {})
         self.law = getattr(inner, "initial_state_distrib", None)
         self.has_start = not stream and self.model is None and self.law is None
@@ -450,11 +459,6 @@ class World:
             rewards=np.array(rewards),
             costs=np.array(costs).reshape(len(actions), spec.num_costs),
         )
-
-
-def _channel(i: int) -> Cost:
-    """Cost i of a `FiniteMDPEnv`, whose ``info["cost"]`` is a vector."""
-    return ("cost", i)
 
 
 def _draw_component(policy: Policy, rng: np.random.Generator) -> int:
