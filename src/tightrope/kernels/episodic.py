@@ -10,12 +10,13 @@ Every function takes the arrays of `tightrope.model.mdp.Tables` first:
 
 "Values" of a policy are the vector (reward, cost_1, .., cost_m) of expected totals. The twins in
 plain NumPy, with the same names and signatures, are in `tightrope.kernels.reference.episodic`.
+Unsigned indices in the innermost loops spare the test for a negative one: twice as fast.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
+from numba import prange, uint32, uint64
 
 from tightrope.kernels.jit import kernel
 
@@ -37,8 +38,8 @@ def _sweep_states(
             if available[s, a]:
                 row = stage_row + s * num_actions + a
                 q = gain[s, a]
-                for k in range(start[row], stop[row]):
-                    q += data[k] * after[indices[k]]
+                for k in range(uint64(start[row]), uint64(stop[row])):
+                    q += data[k] * after[uint32(indices[k])]
                 if q > best:
                     best = q
                     choice = a
@@ -126,13 +127,16 @@ def evaluate_actions(
     m = costs.shape[0]
     stride = num_states * num_actions if start.size > num_states * num_actions else 0
     values = np.zeros((actions.shape[0], 1 + m))
+    mass, after = np.empty(num_states), np.empty(num_states)
     for j in range(actions.shape[0]):
-        mass = initial.copy()
+        for s in range(num_states):
+            mass[s] = initial[s]
         for h in range(horizon):
             hp = h if actions.shape[1] > 1 else 0
             hr = h if rewards.shape[0] > 1 else 0
             hc = h if costs.shape[1] > 1 else 0
-            after = np.zeros(num_states)
+            for s in range(num_states):
+                after[s] = 0.0
             for s in range(num_states):
                 p = mass[s]
                 if p > 0:
@@ -141,9 +145,9 @@ def evaluate_actions(
                     for i in range(m):
                         values[j, 1 + i] += p * costs[i, hc, s, a]
                     row = h * stride + s * num_actions + a
-                    for k in range(start[row], stop[row]):
-                        after[indices[k]] += p * data[k]
-            mass = after
+                    for k in range(uint64(start[row]), uint64(stop[row])):
+                        after[uint32(indices[k])] += p * data[k]
+            mass, after = after, mass
     return values
 
 
@@ -176,203 +180,73 @@ def occupancy(start, stop, indices, data, available, initial, horizon, probabili
 #     sum_j w_j c_ij + s_i - z_coef_i z = limit_i,        row m:  sum_j w_j = 1.
 # Phase 1 minimises z, phase 2 maximises sum_j w_j r_j with z = 0. A basis has m + 1 members,
 # coded as column j -> j, slack i -> P + i, violation -> P + m.
+# Compiling takes longer than running: every helper below has one caller and few call sites.
 
 
 @kernel
-def _basis_column(code, pool, values, z_coef, out):
+def _entry(code, i, pool, values, z_coef):
+    """Coefficient of a variable in row i."""
     m = z_coef.size
-    for i in range(m + 1):
-        out[i] = 0.0
     if code < pool:
-        for i in range(m):
-            out[i] = values[code, 1 + i]
-        out[m] = 1.0
-    elif code < pool + m:
-        out[code - pool] = 1.0
-    else:
-        for i in range(m):
-            out[i] = -z_coef[i]
+        return values[code, 1 + i] if i < m else 1.0
+    if i == m:
+        return 0.0
+    if code == pool + m:
+        return -z_coef[i]
+    return 1.0 if code == pool + i else 0.0
 
 
 @kernel
-def _inverse(matrix):
-    """Inverse by Gauss-Jordan with partial pivoting; False when the matrix is singular."""
-    n = matrix.shape[0]
-    a = matrix.copy()
-    inv = np.zeros((n, n))
+def _invert(a, inv):
+    """Inverse of `a`, which is lost, by Gauss-Jordan with partial pivoting; False if singular."""
+    n = a.shape[0]
     for c in range(n):
-        inv[c, c] = 1.0
+        for j in range(n):
+            inv[c, j] = 1.0 if c == j else 0.0
     for c in range(n):
         p = c
         for r in range(c + 1, n):
             if abs(a[r, c]) > abs(a[p, c]):
                 p = r
         if abs(a[p, c]) < 1e-300:
-            return False, inv
-        if p != c:
-            for j in range(n):
-                a[c, j], a[p, j] = a[p, j], a[c, j]
-                inv[c, j], inv[p, j] = inv[p, j], inv[c, j]
-        d = 1.0 / a[c, c]
-        for j in range(n):
-            a[c, j] *= d
-            inv[c, j] *= d
+            return False
+        d = 1.0 / a[p, c]
+        for j in range(n):  # swap rows c and p, and scale
+            top, inv_top = a[p, j] * d, inv[p, j] * d
+            a[p, j], inv[p, j] = a[c, j], inv[c, j]
+            a[c, j], inv[c, j] = top, inv_top
         for r in range(n):
-            if r != c and a[r, c] != 0.0:
-                f = a[r, c]
+            f = a[r, c]
+            if r != c and f != 0.0:
                 for j in range(n):
                     a[r, j] -= f * a[c, j]
                     inv[r, j] -= f * inv[c, j]
-    return True, inv
+    return True
 
 
 @kernel
-def _simplex(pool, used, values, limits, z_coef, basis, phase, x, y):
-    """Primal simplex over the first `used` columns, from `basis`, which it updates.
-
-    Returns (status, objective) and writes x (m+1,), the basic variables, and y (m+1,), the duals:
-    y[:m] are the multipliers and y[m] is the price of the convexity row. In phase 1 it stops as
-    soon as the violation leaves the basis (status SOLVED with z non-basic) or is minimal.
-    """
-    m = limits.size
-    n = m + 1
-    matrix = np.empty((n, n))
-    column = np.empty(n)
-    cost = np.empty(n)
-    z_code = pool + m
-    biggest = 1.0
-    for j in range(used):
-        for i in range(n):
-            biggest = max(biggest, abs(values[j, i]))
-    price_eps = PRICE_EPS * biggest
-    objective = 0.0
-    last_pivot = 50 * (n + used) + 200
-    for pivot in range(last_pivot + 1):
-        for b in range(n):
-            _basis_column(basis[b], pool, values, z_coef, column)
-            for i in range(n):
-                matrix[i, b] = column[i]
-            if basis[b] < pool:
-                cost[b] = values[basis[b], 0] if phase == 2 else 0.0
-            else:
-                cost[b] = -1.0 if (basis[b] == z_code and phase == 1) else 0.0
-        regular, inverse = _inverse(matrix)
-        if not regular:
-            return NOT_CONVERGED, objective
-        objective = 0.0
-        z_basic = False
-        for b in range(n):
-            x[b] = inverse[b, m]
-            y[b] = 0.0
+def _price(pool, used, values, basis, phase, y, price_eps, first_positive):
+    """The variable of largest reduced cost, and the column of smallest; -1 where none is."""
+    m = basis.size - 1
+    enter, worst = -1, -1
+    best, least = price_eps, np.inf
+    for code in range(pool + m):
+        member = False
+        for b in range(m + 1):
+            member = member or basis[b] == code
+        if member or used <= code < pool:
+            continue
+        if code < pool:
+            reduced = (values[code, 0] if phase == 2 else 0.0) - y[m]
             for i in range(m):
-                x[b] += inverse[b, i] * limits[i]
-            if basis[b] == z_code:
-                z_basic = True
-            objective += cost[b] * x[b]
-        for b in range(n):
-            for i in range(n):
-                y[i] += cost[b] * inverse[b, i]
-        if phase == 1 and not z_basic:
-            return SOLVED, objective
-        # price: largest reduced cost, after many pivots the first positive one (Bland)
-        enter = -1
-        best = price_eps
-        for code in range(pool + m):
-            if code < pool and code >= used:
-                continue
-            basic = False
-            for b in range(n):
-                if basis[b] == code:
-                    basic = True
-            if basic:
-                continue
-            if code < pool:
-                reduced = (values[code, 0] if phase == 2 else 0.0) - y[m]
-                for i in range(m):
-                    reduced -= y[i] * values[code, 1 + i]
-            else:
-                reduced = -y[code - pool]
-            if reduced > best:
-                enter = code
-                if pivot > 20 * n + used:
-                    break
-                best = reduced
-        if enter < 0 or pivot == last_pivot:  # rounding may cycle: the dual bound then decides
-            return SOLVED, objective
-        _basis_column(enter, pool, values, z_coef, column)
-        leave = -1
-        theta = np.inf
-        for b in range(n):
-            d = 0.0
-            for i in range(n):
-                d += inverse[b, i] * column[i]
-            if d > PIVOT_EPS:
-                ratio = max(x[b], 0.0) / d
-                # z leaves first among ties, then the smallest code
-                better = ratio < theta - 1e-15
-                tie = ratio <= theta + 1e-15
-                if better or (
-                    tie
-                    and (basis[b] == z_code or (basis[leave] != z_code and basis[b] < basis[leave]))
-                ):
-                    theta = min(theta, ratio)
-                    leave = b
-        if leave < 0:
-            return NOT_CONVERGED, objective
-        basis[leave] = enter
-    return NOT_CONVERGED, objective
-
-
-@kernel
-def _first_basis(pool, values, limits, z_coef, basis):
-    """Column 0 and slacks; the violation replaces the most violated slack. True if feasible."""
-    m = limits.size
-    basis[m] = 0
-    worst = -1
-    excess = 0.0
-    for i in range(m):
-        basis[i] = pool + i
-        over = (values[0, 1 + i] - limits[i]) / z_coef[i]
-        if over > excess:
-            excess = over
-            worst = i
-    if worst >= 0:
-        basis[worst] = pool + m
-    return worst < 0
-
-
-@kernel
-def _expel_violation(pool, values, limits, z_coef, basis, x):
-    """After phase 1 at z = 0 (within tolerance): absorb z into the limits and pivot it out."""
-    m = limits.size
-    n = m + 1
-    where = -1
-    for b in range(n):
-        if basis[b] == pool + m:
-            where = b
-    if where < 0:
-        return
-    for i in range(m):
-        limits[i] += z_coef[i] * max(x[where], 0.0)
-    matrix = np.empty((n, n))
-    column = np.empty(n)
-    for b in range(n):
-        _basis_column(basis[b], pool, values, z_coef, column)
-        for i in range(n):
-            matrix[i, b] = column[i]
-    regular, inverse = _inverse(matrix)
-    best = 0.0
-    enter = -1
-    for i in range(m):
-        basic = False
-        for b in range(n):
-            if basis[b] == pool + i:
-                basic = True
-        if not basic and abs(inverse[where, i]) > best:
-            best = abs(inverse[where, i])
-            enter = pool + i
-    if regular and enter >= 0:
-        basis[where] = enter
+                reduced -= y[i] * values[code, 1 + i]
+            if reduced < least:
+                worst, least = code, reduced
+        else:
+            reduced = -y[code - pool]
+        if reduced > best and not (first_positive and enter >= 0):
+            enter, best = code, reduced
+    return enter, worst
 
 
 @kernel
@@ -386,40 +260,97 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
     z_coef : (m,) weight of a unit of violation in each row
     basis : (m + 1,) int64, read when phase > 0, and written
     phase : 0 at the first call, then what the last call returned
-    x, y : (m + 1,) written: basic variables and duals
+    x, y : (m + 1,) written: basic variables and duals (y[m] prices the convexity row)
 
-    The objective is minus the least violation in phase 1 and the reward in phase 2. The free slot
-    is where the next column may go: unused, or that of the worst non-basic column.
+    A primal simplex that inverts its small basis at every pivot. The objective is minus the least
+    violation in phase 1 and the reward in phase 2. The free slot is where the next column may go:
+    unused, or that of the worst non-basic column.
     """
-    pool = values.shape[0]
-    m = limits.size
-    if phase == 0:
-        phase = 2 if _first_basis(pool, values, limits, z_coef, basis) else 1
-    code, objective = SOLVED, 0.0
-    if phase == 1:
-        code, objective = _simplex(pool, used, values, limits, z_coef, basis, 1, x, y)
-        if code == SOLVED and -objective <= feasible_eps:
-            _expel_violation(pool, values, limits, z_coef, basis, x)
-            phase = 2
-    if phase == 2 and code == SOLVED:
-        code, objective = _simplex(pool, used, values, limits, z_coef, basis, 2, x, y)
-    if used < pool:
-        return code, phase, objective, used
-    worst = np.inf
-    slot = -1
-    for j in range(pool):
-        basic = False
-        for b in range(m + 1):
-            if basis[b] == j:
-                basic = True
-        if not basic:
-            reduced = values[j, 0] if phase == 2 else 0.0
+    pool, n = values.shape
+    m = n - 1
+    matrix, inverse = np.empty((n, n)), np.empty((n, n))
+    if phase == 0:  # column 0 and slacks; the violation replaces the most violated one
+        violated = -1
+        excess = 0.0
+        for i in range(m):
+            basis[i] = pool + i
+            over = (values[0, 1 + i] - limits[i]) / z_coef[i]
+            if over > excess:
+                excess, violated = over, i
+        basis[m] = 0
+        phase = 2 if violated < 0 else 1
+        if violated >= 0:
+            basis[violated] = pool + m
+    z_code = pool + m
+    biggest = 1.0
+    for j in range(used):
+        for i in range(n):
+            biggest = max(biggest, abs(values[j, i]))
+    objective = 0.0
+    pivot, last_pivot = 0, 50 * (n + used) + 200
+    while True:
+        for b in range(n):
+            for i in range(n):
+                matrix[i, b] = _entry(basis[b], i, pool, values, z_coef)
+        if not _invert(matrix, inverse):
+            return NOT_CONVERGED, phase, objective, -1
+        objective = 0.0
+        z_row = -1
+        for i in range(n):
+            y[i] = 0.0
+        for b in range(n):
+            x[b] = inverse[b, m]
             for i in range(m):
-                reduced -= y[i] * values[j, 1 + i]
-            if reduced < worst:
-                worst = reduced
-                slot = j
-    return code, phase, objective, slot
+                x[b] += inverse[b, i] * limits[i]
+            price = 0.0
+            if basis[b] == z_code:
+                z_row = b
+                if phase == 1:
+                    price = -1.0
+            elif basis[b] < pool and phase == 2:
+                price = values[basis[b], 0]
+            objective += price * x[b]
+            for i in range(n):
+                y[i] += price * inverse[b, i]
+        # after many pivots the first positive reduced cost enters (Bland)
+        enter, worst = _price(
+            pool, used, values, basis, phase, y, PRICE_EPS * biggest, pivot > 20 * n + used
+        )
+        if phase == 1 and (z_row < 0 or (enter < 0 and -objective <= feasible_eps)):
+            if z_row >= 0:  # absorb a violation of rounding size and pivot it out
+                best = 0.0
+                for i in range(m):
+                    limits[i] += z_coef[i] * max(x[z_row], 0.0)
+                for i in range(m):
+                    member = False
+                    for b in range(n):
+                        member = member or basis[b] == pool + i
+                    if not member and abs(inverse[z_row, i]) > best:
+                        best = abs(inverse[z_row, i])
+                        basis[z_row] = pool + i
+            phase, pivot = 2, 0
+            continue
+        if enter < 0 or pivot == last_pivot:  # rounding may cycle: the dual bound then decides
+            return SOLVED, phase, objective, used if used < pool else worst
+        leave = -1
+        theta = np.inf
+        for b in range(n):
+            d = 0.0
+            for i in range(n):
+                d += inverse[b, i] * _entry(enter, i, pool, values, z_coef)
+            if d > PIVOT_EPS:
+                ratio = max(x[b], 0.0) / d
+                # z leaves first among ties, then the smallest code
+                if ratio < theta - 1e-15 or (
+                    ratio <= theta + 1e-15
+                    and (basis[b] == z_code or (basis[leave] != z_code and basis[b] < basis[leave]))
+                ):
+                    theta = min(theta, ratio)
+                    leave = b
+        if leave < 0:
+            return NOT_CONVERGED, phase, objective, -1
+        basis[leave] = enter
+        pivot += 1
 
 
 # State of a column generation, as kernels and Python hand it to each other: `numbers` holds
@@ -462,41 +393,55 @@ def solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals,
 
 
 @kernel
-def add_column(objective, found, scale, capacities, values, duals, numbers, codes):
-    """Enter a priced column (values `found` (1 + m,)) and the bound that its program proves."""
-    slot = codes[SLOT]
-    bound = objective
+def add_column(slot, found, scale, values, codes):
+    """Enter a policy's values `found` (1 + m,) into a slot."""
     for j in range(found.size):
         values[slot, j] = found[j] / scale[j]
+    codes[USED] = max(codes[USED], slot + 1)
+
+
+@kernel
+def add_bound(objective, capacities, duals, numbers, codes):
+    """The bound that a dynamic program of this objective proves."""
+    bound = objective
     for i in range(capacities.size):
         bound += duals[i] * capacities[i]
     if codes[PHASE] == 1:
         numbers[LEAST] = max(numbers[LEAST], -bound)
     else:
         numbers[UPPER] = min(numbers[UPPER], bound)
-    codes[USED] = max(codes[USED], slot + 1)
 
 
 @kernel
 def generate_columns(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale,
-    capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes, max_programs,
+    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, warm, cold,
+    scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes, max_programs,
 ):  # fmt: skip
-    """Price and solve until the outcome is known; returns the number of dynamic programs."""
+    """Price and solve until the outcome is known; returns the number of dynamic programs.
+
+    The first `warm` policies of the pool are evaluated first; if `cold`, the first multipliers are
+    those of the master over them, else those in `duals`.
+    """
     programs = 0
     while codes[OUTCOME] == RUNNING and programs < max_programs:
-        slot = codes[SLOT]
-        objective = best_response(
-            start, stop, indices, data, rewards, costs, available, initial, horizon,
-            0.0 if codes[PHASE] == 1 else 1.0, duals, pool[slot],
-        )  # fmt: skip
+        given = codes[USED] < warm
+        slot = codes[USED] if given else codes[SLOT]
+        if not given:
+            programs += 1
+            objective = best_response(
+                start, stop, indices, data, rewards, costs, available, initial, horizon,
+                0.0 if codes[PHASE] == 1 else 1.0, duals, pool[slot],
+            )  # fmt: skip
+            add_bound(objective, capacities, duals, numbers, codes)
         found = evaluate_actions(
             start, stop, indices, data, rewards, costs, available, initial, horizon,
             pool[slot : slot + 1],
         )  # fmt: skip
-        programs += 1
-        add_column(objective, found[0], scale, capacities, values, duals, numbers, codes)
-        solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes)
+        add_column(slot, found[0], scale, values, codes)
+        if not given or (cold and codes[USED] == warm):
+            solve_columns(
+                scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes
+            )
     return programs
 
 

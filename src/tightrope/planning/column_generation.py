@@ -81,19 +81,13 @@ def solve(
     duals = np.zeros(m) if multipliers is None else multipliers.copy()
     feasible_eps = FEASIBLE_EPS * horizon * scale.max()
     numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance, feasible_eps])
-    codes = np.array([0, warm, warm, episodic.RUNNING])
+    codes = np.array([0, 0, warm, episodic.RUNNING])
     work = (scale, capacities, values, capacities * z_coef, z_coef, basis, x, y, duals)
-    if warm:
-        values[:warm] = episodic.evaluate_actions(*tables, horizon, pool[:warm]) / scale
-        if multipliers is None:
-            episodic.solve_columns(*work, numbers, codes)
     stages = max(1, tables.start.size // tables.available.size)
-    if tables.data.size // stages > PARALLEL_ENTRIES:
-        programs = _generate_in_parallel(tables, horizon, pool, work, numbers, codes, max_programs)
-    else:
-        programs = episodic.generate_columns(
-            *tables, horizon, pool, *work, numbers, codes, max_programs
-        )
+    large = tables.data.size // stages > PARALLEL_ENTRIES
+    programs = (_generate_in_parallel if large else episodic.generate_columns)(
+        *tables, horizon, pool, warm, multipliers is None, *work, numbers, codes, max_programs
+    )
     status = {episodic.OPTIMAL: Status.SOLVED, episodic.INFEASIBLE: Status.INFEASIBLE}.get(
         int(codes[episodic.OUTCOME]), Status.NOT_CONVERGED
     )
@@ -107,18 +101,24 @@ def solve(
 
 
 def _generate_in_parallel(
-    tables: Tables, horizon: int, pool: IntArray, work: tuple[np.ndarray, ...],
-    numbers: FloatArray, codes: IntArray, max_programs: int,
-) -> int:  # fmt: skip
+    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, warm, cold,
+    scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes, max_programs,
+):  # fmt: skip
     """`generate_columns` with every dynamic program on all cores, for large models."""
-    scale, capacities, values, *_, duals = work
+    tables = (start, stop, indices, data, rewards, costs, available, initial, horizon)
     programs = 0
     while codes[episodic.OUTCOME] == episodic.RUNNING and programs < max_programs:
-        slot = codes[episodic.SLOT]
-        weight = 0.0 if codes[episodic.PHASE] == 1 else 1.0
-        objective = episodic.best_response_parallel(*tables, horizon, weight, duals, pool[slot])
-        found = episodic.evaluate_actions(*tables, horizon, pool[slot : slot + 1])
-        programs += 1
-        episodic.add_column(objective, found[0], scale, capacities, values, duals, numbers, codes)
-        episodic.solve_columns(*work, numbers, codes)
+        given = codes[episodic.USED] < warm
+        slot = codes[episodic.USED if given else episodic.SLOT]
+        if not given:
+            programs += 1
+            weight = 0.0 if codes[episodic.PHASE] == 1 else 1.0
+            objective = episodic.best_response_parallel(*tables, weight, duals, pool[slot])
+            episodic.add_bound(objective, capacities, duals, numbers, codes)
+        found = episodic.evaluate_actions(*tables, pool[slot : slot + 1])
+        episodic.add_column(slot, found[0], scale, values, codes)
+        if not given or (cold and codes[episodic.USED] == warm):
+            episodic.solve_columns(
+                scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes
+            )
     return programs

@@ -72,8 +72,9 @@ def plan_episodic(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 
     return _report(model, solver, started, *answer)
 
 
-Answer = tuple[Status, Policy, FloatArray, dict[str, Any]]
-"""Status, policy (of least violation if infeasible), multipliers or Farkas weights, statistics."""
+Answer = tuple[Status, Policy, FloatArray, float | None, dict[str, Any]]
+"""Status, policy (of least violation if infeasible), multipliers or Farkas weights, the bound that
+a dynamic program proved for them (None: not yet), statistics."""
 
 
 def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
@@ -84,7 +85,9 @@ def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
     policy = mixture(
         [DeterministicPolicy(pool[slot].copy()) for slot in found.slots], found.weights
     )
-    return found.status, policy, found.multipliers, {"dynamic_programs": found.programs}
+    bound = found.lower if found.status is Status.INFEASIBLE else found.upper
+    statistics = {"dynamic_programs": found.programs}
+    return found.status, policy, found.multipliers, bound, statistics
 
 
 def _by_lp(model: FiniteMDP) -> Answer:
@@ -93,7 +96,7 @@ def _by_lp(model: FiniteMDP) -> Answer:
     tables, capacities = signed_tables(model)
     found = lp.solve_episodic(tables, model.horizon, capacities)
     policy = policy_from_occupancy(np.maximum(found.measure, 0.0), model.available)
-    return found.status, policy, found.multipliers, {"simplex_iterations": found.iterations}
+    return found.status, policy, found.multipliers, None, {"simplex_iterations": found.iterations}
 
 
 def _report(
