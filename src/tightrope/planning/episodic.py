@@ -73,8 +73,8 @@ def plan_episodic(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 
 
 
 Answer = tuple[Status, Policy, FloatArray, float | None, dict[str, Any]]
-"""Status, policy (of least violation if infeasible), multipliers or Farkas weights, the bound that
-a dynamic program proved for them (None: not yet), statistics."""
+"""Status, policy (of least violation if infeasible), multipliers or Farkas weights, the upper bound
+that a dynamic program has proved (None: not yet), statistics."""
 
 
 def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
@@ -85,9 +85,8 @@ def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
     policy = mixture(
         [DeterministicPolicy(pool[slot].copy()) for slot in found.slots], found.weights
     )
-    bound = found.lower if found.status is Status.INFEASIBLE else found.upper
-    statistics = {"dynamic_programs": found.programs}
-    return found.status, policy, found.multipliers, bound, statistics
+    upper = None if found.status is Status.INFEASIBLE else found.upper
+    return found.status, policy, found.multipliers, upper, {"dynamic_programs": found.programs}
 
 
 def _by_lp(model: FiniteMDP) -> Answer:
@@ -101,28 +100,30 @@ def _by_lp(model: FiniteMDP) -> Answer:
 
 def _report(
     model: FiniteMDP, solver: str, started: float, status: Status, policy: Policy,
-    multipliers: FloatArray, statistics: dict[str, Any],
+    multipliers: FloatArray, upper: float | None, statistics: dict[str, Any],
 ) -> Solution:  # fmt: skip
-    """Evaluate the policy again and certify the bounds with one dynamic program."""
-    tables, limits = signed_tables(model)
+    """Evaluate the policy again and, unless it is known, prove a bound by one dynamic program."""
     values = policy_values(model, policy)
-    excess = model.signs * values[1:] - limits
-    scratch = np.empty((model.horizon, model.num_states), dtype=np.int32)
-    infeasible = status is Status.INFEASIBLE
-    objective = kernels.best_response(
-        *tables, model.horizon, 0.0 if infeasible else 1.0, multipliers, scratch
-    )
-    least = None
-    if infeasible:
-        least = LeastViolation(
-            policy=policy,
-            value=float(values[0]),
-            costs=values[1:],
-            shortfall=float(excess.max()),
-            weights=multipliers,
-            certified=-float(objective),
-        )
+    excess = model.signs * (values[1:] - model.capacities)
     statistics["largest_excess"] = float(excess.max(initial=0.0))
+    infeasible = status is Status.INFEASIBLE
+    least = None
+    if upper is None:
+        tables, limits = signed_tables(model)
+        scratch = np.empty((model.horizon, model.num_states), dtype=np.int32)
+        objective = kernels.best_response(
+            *tables, model.horizon, 0.0 if infeasible else 1.0, multipliers, scratch
+        )
+        upper = float(objective + multipliers @ limits)
+        if infeasible:
+            least = LeastViolation(
+                policy=policy,
+                value=float(values[0]),
+                costs=values[1:],
+                shortfall=float(excess.max()),
+                weights=multipliers,
+                certified=-float(objective),
+            )
     return Solution(
         status=status,
         solver=solver,
@@ -133,7 +134,7 @@ def _report(
         cost_names=model.cost_names,
         multipliers=np.full(model.num_costs, np.nan) if infeasible else multipliers,
         lower_bound=-np.inf if infeasible else float(values[0]),
-        upper_bound=-np.inf if infeasible else float(objective + multipliers @ limits),
+        upper_bound=-np.inf if infeasible else upper,
         seconds=time.perf_counter() - started,
         model_hash=model.content_hash,
         least_violation=least,
