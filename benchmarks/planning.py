@@ -36,7 +36,7 @@ METHODS = {
 
 
 def whole_program(model: tr.FiniteMDP, budget: float) -> dict[str, tuple[float, float, float]]:
-    """Processor seconds, wall seconds and value of each HiGHS method; stops a method after `budget` seconds."""
+    """Processor seconds, wall seconds and value of each HiGHS method, `budget` seconds at most."""
     out = {}
     tables, limits = signed_tables(model)
     program = lp.episodic_program(tables, model.horizon, limits)
