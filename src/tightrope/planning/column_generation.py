@@ -22,6 +22,12 @@ from tightrope.model.mdp import Tables
 from tightrope.types import FloatArray, IntArray
 
 FEASIBLE_EPS = 1e-13  # of the largest cost, per step
+STATUSES = {
+    episodic.RUNNING: Status.NOT_CONVERGED,
+    episodic.STUCK: Status.NOT_CONVERGED,
+    episodic.OPTIMAL: Status.SOLVED,
+    episodic.INFEASIBLE: Status.INFEASIBLE,
+}
 PARALLEL_ENTRIES = 200_000  # transitions a stage above which both cores pay
 
 
@@ -88,13 +94,13 @@ def solve(
     programs = (_generate_in_parallel if large else episodic.generate_columns)(
         *tables, horizon, pool, warm, multipliers is None, *work, numbers, codes, max_programs
     )
-    status = {episodic.OPTIMAL: Status.SOLVED, episodic.INFEASIBLE: Status.INFEASIBLE}.get(
-        int(codes[episodic.OUTCOME]), Status.NOT_CONVERGED
-    )
+    status = STATUSES[codes[episodic.OUTCOME]]
     lower, upper = numbers[2:4] if codes[episodic.PHASE] == 1 else numbers[:2]
-    basic = np.flatnonzero((basis < pool.shape[0]) & (x > 0))
-    slots = basis[basic]
-    weights = x[basic] / x[basic].sum()
+    # plain lists: a learner comes here every episode, and NumPy is slow on a few numbers
+    basic = [(j, w) for j, w in zip(basis.tolist(), x.tolist()) if j < pool.shape[0] and w > 0]
+    slots = np.array([j for j, _ in basic], dtype=np.int64)
+    weights = np.array([w for _, w in basic])
+    weights /= sum(weights.tolist())
     return Columns(
         status, programs, slots, weights, values[slots] * scale, duals, float(lower), float(upper)
     )

@@ -56,5 +56,6 @@ def policy_values(model: FiniteMDP, policy: Policy) -> FloatArray:
 
 def action_values(model: FiniteMDP, actions: IntArray) -> FloatArray:
     """(K, 1 + m) values of K deterministic policies, (K, H, S) or (K, 1, S)."""
-    actions = np.require(actions, np.int32, ["C", "W"])
+    if actions.dtype != np.int32 or not actions.flags.carray:
+        actions = np.array(actions, dtype=np.int32, order="C")
     return episodic.evaluate_actions(*model.tables(), model.horizon, actions)
