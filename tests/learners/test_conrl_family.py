@@ -1,6 +1,7 @@
 """conrl-lagrangian, conrl-convex and conrl-knapsack against their planners and their promises."""
 
 import dataclasses
+import importlib.util
 
 import numpy as np
 import pytest
@@ -122,6 +123,28 @@ def test_state_survives_saving(module):
     state = module.init(model.spec(), config)
     again = restore_state(module.LEARNER, model.spec(), config, state_arrays(state))
     assert again.actions.tolist() == state.actions.tolist()
+
+
+def test_a2c_without_the_extra_says_which_extra():
+    if importlib.util.find_spec("stable_baselines3"):
+        pytest.skip("the extra is here")
+    model = tr.problems.random_cmdp(5, 2, horizon=4, seed=0)
+    with pytest.raises(ImportError, match=r"tightrope\[deep\]"):
+        run(model, "conrl-lagrangian", episodes=2, planner="a2c")
+
+
+def test_a2c_responds_better_than_chance():
+    pytest.importorskip("stable_baselines3")
+    from tightrope.model.policy import StochasticPolicy, uniform_policy
+    from tightrope.planning.a2c import a2c_response
+
+    model = tr.problems.random_cmdp(5, 2, horizon=5, num_costs=0, seed=0)
+    found = tr.evaluate(model, StochasticPolicy(a2c_response(model, episodes=1500, seed=1))).value
+    chance = tr.evaluate(model, uniform_policy(model.available)).value
+    assert found > chance + 0.5 * (tr.plan(model).value - chance)
+    result = run(tr.problems.random_cmdp(5, 2, horizon=4, num_costs=2, seed=0), "conrl-lagrangian",
+                 episodes=2, planner="a2c", iterations=2, fictitious_episodes=8)  # fmt: skip
+    assert np.isfinite(result.diagnostics["suboptimality"]).all()
 
 
 # ------------------------------------------------------------------------------------ knapsack

@@ -18,18 +18,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from tightrope.errors import ConfigError
 from tightrope.estimation.counts import Counts, add_episodes, empty_counts
 from tightrope.kernels import episodic
 from tightrope.learners import conrl
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
-from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy
+from tightrope.model.mdp import FiniteMDP, Tables
+from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
 from tightrope.planning import column_generation
-from tightrope.planning.lagrangian_planner import iterate
+from tightrope.planning.a2c import a2c_response
+from tightrope.planning.lagrangian_planner import LagrangianPlan, iterate
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
 PLAYS = ("mixture", "mean-multiplier")
+PLANNERS = ("value-iteration", "a2c")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,12 @@ class Config(conrl.Config):
         Start from the multipliers of the episode before (Algorithm 2: from 0).
     play : 'mixture' or 'mean-multiplier'
         The uniform mixture of the N responses, or one response to the mean multipliers.
+    planner : 'value-iteration' or 'a2c'
+        How best responses are found; A2C (Algorithm 3) needs the extra `deep`.
+    fictitious_episodes : int >= 1
+        That A2C is trained on, for each response.
+    seed : int
+        Of A2C; a run sets it.
     compare_every : int >= 0
         Episodes between exact plans of the same model, for the Info's `suboptimality`; 0: never.
     """
@@ -54,6 +64,9 @@ class Config(conrl.Config):
     step: float = 0.05
     carry: bool = False
     play: str = "mixture"
+    planner: str = "value-iteration"
+    fictitious_episodes: int = 80
+    seed: int = 0
     compare_every: int = 100
 
     def __post_init__(self) -> None:
@@ -62,6 +75,10 @@ class Config(conrl.Config):
             raise ConfigError("need iterations >= 1, step > 0 and compare_every >= 0")
         if self.play not in PLAYS:
             raise ConfigError(f"play must be one of {PLAYS}, got {self.play!r}")
+        if self.planner not in PLANNERS or self.fictitious_episodes < 1:
+            raise ConfigError(f"need fictitious_episodes >= 1 and a planner of {PLANNERS}")
+        if self.planner == "a2c" and self.play != "mixture":
+            raise ConfigError("the planner 'a2c' plays the mixture")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -82,7 +99,8 @@ class State:
     config: Config
     episode: int  #: the episode that the present plan is for, from 1
     counts: Counts
-    actions: IntArray  #: (K, H, S) what is played: K = iterations, or 1
+    actions: IntArray  #: (K, H, S) what is played: K = iterations, or 1; none with A2C
+    chances: FloatArray  #: (K, S, A) what is played with A2C
     multipliers: FloatArray  #: (m,) after the last iteration
     mean_multipliers: FloatArray  #: (m,)
     value: float  #: what the plan earns in the optimistic model
@@ -100,6 +118,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
         episode=1,
         counts=empty_counts(spec),
         actions=np.zeros((0, spec.horizon, spec.num_states), dtype=np.int32),
+        chances=np.zeros((0, spec.num_states, spec.num_actions)),
         multipliers=np.zeros(spec.num_costs),
         mean_multipliers=np.zeros(spec.num_costs),
         value=0.0,
@@ -113,7 +132,10 @@ def init(spec: ProblemSpec, config: Config) -> State:
 
 def policy(state: State) -> Policy:
     """The uniform mixture, or the one response."""
+    parts: tuple[DeterministicPolicy | StochasticPolicy, ...]
     parts = tuple(DeterministicPolicy(table) for table in state.actions.copy())
+    if state.config.planner == "a2c":
+        parts = tuple(StochasticPolicy(table) for table in state.chances.copy())
     if len(parts) == 1:
         return parts[0]
     return MixturePolicy(parts, np.full(len(parts), 1.0 / len(parts)))
@@ -147,10 +169,13 @@ def _plan(state: State) -> None:
     # 1. lambda <- 0, or where the episode before left it
     start = state.multipliers if config.carry else np.zeros(spec.num_costs)
     # 2-5. best responses and projected steps
-    found = iterate(
-        tables, spec.horizon, limits, iterations=config.iterations, step=config.step,
-        multipliers=start,
-    )  # fmt: skip
+    if config.planner == "a2c":
+        found = _iterate_a2c(state, tables, start)
+    else:
+        found = iterate(
+            tables, spec.horizon, limits, iterations=config.iterations, step=config.step,
+            multipliers=start,
+        )  # fmt: skip
     state.multipliers = found.trail[-1].copy()
     state.mean_multipliers = found.trail.mean(axis=0)
     state.upper = found.upper
@@ -169,6 +194,37 @@ def _plan(state: State) -> None:
         exact = column_generation.solve(tables, spec.horizon, limits, pool)
         feasible = exact.status is not column_generation.Status.INFEASIBLE
         state.suboptimality = exact.lower - state.value if feasible else float("nan")
+
+
+def _iterate_a2c(state: State, tables: Tables, multipliers: FloatArray) -> LagrangianPlan:
+    """Algorithm 2 with Algorithm 3 as its planner; A2C's responses prove no dual bound."""
+    spec, config = state.spec, state.config
+    limits = spec.capacities * spec.signs
+    pairs = spec.num_states * spec.num_actions
+    rows = np.concatenate([[0], np.cumsum(tables.stop - tables.start)])
+    entries = np.concatenate([np.arange(a, b) for a, b in zip(tables.start, tables.stop)])
+    sparse = (tables.data[entries], tables.indices[entries], rows)
+    transitions = sp.csr_array(sparse, shape=(pairs, spec.num_states))
+    responses, values, trail = [], [], []
+    for n in range(config.iterations):
+        penalised = tables.rewards - np.tensordot(multipliers, tables.costs, axes=1)
+        model = FiniteMDP(
+            transitions=transitions, rewards=penalised[0] if len(penalised) == 1 else penalised,
+            initial=spec.initial, criterion=spec.criterion, available=spec.available,
+        )  # fmt: skip
+        seed = (config.seed + state.episode * config.iterations + n) % 2**31
+        chances = a2c_response(model, episodes=config.fictitious_episodes, seed=seed)
+        rho = episodic.occupancy(
+            tables.start, tables.stop, tables.indices, tables.data, tables.available,
+            tables.initial, spec.horizon, chances[None],
+        )  # fmt: skip
+        found = [(rho * tables.rewards).sum(), *((rho * c).sum() for c in tables.costs)]
+        multipliers = np.maximum(0.0, multipliers + config.step * (np.array(found[1:]) - limits))
+        responses.append(chances)
+        values.append(found)
+        trail.append(multipliers)
+    state.chances = np.array(responses)
+    return LagrangianPlan(state.actions, np.array(values), np.array(trail), np.inf)
 
 
 def guarantee(config: Config) -> str | None:
