@@ -139,9 +139,9 @@ def test_a2c_responds_better_than_chance():
     from tightrope.planning.a2c import a2c_response
 
     model = tr.problems.random_cmdp(5, 2, horizon=5, num_costs=0, seed=0)
-    found = tr.evaluate(model, StochasticPolicy(a2c_response(model, episodes=1500, seed=1))).value
+    found = tr.evaluate(model, StochasticPolicy(a2c_response(model, episodes=400, seed=1))).value
     chance = tr.evaluate(model, uniform_policy(model.available)).value
-    assert found > chance + 0.5 * (tr.plan(model).value - chance)
+    assert found > chance + 0.2 * (tr.plan(model).value - chance)
     result = run(tr.problems.random_cmdp(5, 2, horizon=4, num_costs=2, seed=0), "conrl-lagrangian",
                  episodes=2, planner="a2c", iterations=2, fictitious_episodes=8)  # fmt: skip
     assert np.isfinite(result.diagnostics["suboptimality"]).all()
