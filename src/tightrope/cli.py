@@ -244,7 +244,10 @@ def run(
     learners: Annotated[
         str | None, typer.Option(help="Comma-separated names, each NAME or NAME@PRESET.")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Episodes of each run.")] = None,
+    episodes: Annotated[
+        int | None,
+        typer.Option("--episodes", "--steps", help="Episodes, or steps of a stream, of each run."),
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
     seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Worker processes; default all cores.")] = None,

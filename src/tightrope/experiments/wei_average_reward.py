@@ -37,12 +37,6 @@ def appendix_e(*, quick: bool = False) -> Experiment:
     steps = 20_000 if quick else 1_000_000
     arms = [Arm(problem="linear-mdp", learner="mdp-exp2", episodes=steps)]
     arms += [
-        Arm(
-            problem="linear-mdp",
-            learner="npg",
-            episodes=steps,
-            changes={"length": 5, "batch": 380, "step_size": step},
-        )
-        for step in NPG_STEPS
+        Arm(problem="linear-mdp", learner=f"npg@step-{step}", episodes=steps) for step in NPG_STEPS
     ]
     return Experiment(name="appendix-e", arms=tuple(arms), seeds=2 if quick else 10, delta=0.05)

@@ -89,6 +89,17 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "npg": {
+        # The trajectories of tuned mdp-exp2 at T = 1e6, for a comparison at equal samples.
+        **{
+            f"step-{step}": {
+                "length": 5,
+                "batch": 380,
+                "step_size": step,
+                "sgd_step": 0.125,
+                "sgd_radius": 1e3,
+            }
+            for step in (0.1, 0.3, 1.0, 3.0)
+        },
         # The same model as mdp-exp2's: steps 0.1, 0.4, 1 and batches 256, 1024.
         "tuned": {
             "length": 4,
