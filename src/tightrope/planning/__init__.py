@@ -5,29 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 from tightrope.model.mdp import FiniteMDP
+from tightrope.planning.confidence import Confidence, confidence_from_counts, confidence_set
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
 from tightrope.planning.knapsack import DynamicOptimum, dynamic_optimum, plan_knapsack
 from tightrope.planning.lagrangian_planner import lagrangian
 from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
+from tightrope.planning.optimistic import OptimisticPlan, optimistic
+from tightrope.planning.projection import Projection, Projector, project
 from tightrope.planning.solution import LeastViolation, Solution
 from tightrope.types import Average, Discounted, Episodic
 
 __all__ = [
+    "Confidence",
     "DynamicOptimum",
     "Evaluation",
     "LeastViolation",
+    "OptimisticPlan",
+    "Projection",
+    "Projector",
     "Solution",
     "backward_induction",
+    "confidence_from_counts",
+    "confidence_set",
     "dynamic_optimum",
     "evaluate",
     "lagrangian",
     "markov_policy",
     "occupancy",
+    "optimistic",
     "plan",
     "plan_episodic",
     "plan_knapsack",
     "policy_from_occupancy",
+    "project",
 ]
 
 CONVEX_OPTIONS = {"objective", "constraint", "reward_channels", "reward_radius", "cost_radius"}
