@@ -161,6 +161,33 @@ def average_violation(columns: Any) -> FloatArray:
     return np.max(sums, axis=0) / episode
 
 
+def convex_regret(
+    columns: Any, f: Any, g: Any, *, best: float, optimum: float, capacities: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """ConvexRewReg and ConvexConsReg [CON, Section 4] on a run's rows.
+
+    ``best - f(mean of the rewards so far)`` and ``g(mean of the costs so far)``, for '<=' costs.
+
+    Parameters
+    ----------
+    f, g : of the mean reward (a number) and of the mean costs (m,)
+    best : f at the optimum of the concave problem
+    optimum, capacities : the benchmark that the run's `regret` and `violation_i` are against
+
+    >>> columns = {"episode": [1, 2], "regret": [0.5, 0.6], "violation_0": [0.2, 0.2]}
+    >>> convex_regret(columns, np.sqrt, np.max, best=1.0, optimum=1.0, capacities=np.array([0.3]))
+    (array([0.29289322, 0.16333997]), array([0.5, 0.4]))
+    """
+    reward = optimum - average_regret(columns)
+    names = [f"violation_{i}" for i in range(len(capacities))]
+    excess = np.array([columns[name] for name in names]) / np.asarray(columns["episode"])
+    costs = (np.asarray(capacities)[:, None] + excess).T
+    return (
+        np.array([best - float(f(y)) for y in reward]),
+        np.array([float(g(u)) for u in costs]),
+    )
+
+
 def hinge_of_sum(violation: FloatArray) -> FloatArray:
     """[sum of signed excesses]^+: the third form of a violation, from the first.
 

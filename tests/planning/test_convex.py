@@ -15,9 +15,11 @@ cp = pytest.importorskip("cvxpy")
 # ---------------------------------------------------------------- equal to the basic planner
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block", [pytest.param(i, marks=[pytest.mark.slow] if i > 2 else []) for i in range(10)]
+)
 def test_increasing_linear_functions_give_the_basic_optimum(block):
-    """200 random models; CVXPY functions for the even seeds, callables for the odd ones."""
+    """200 random models (60 by default); CVXPY for even seeds, callables for odd ones."""
     for seed in range(20 * block, 20 * block + 20):
         model = random_episodic(1000 + seed)
         rng = np.random.default_rng(seed)
@@ -141,7 +143,7 @@ def check_against_direct(seed):
     return True
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_equals_the_direct_program(seed):
     check_against_direct(seed)
 
