@@ -335,6 +335,12 @@ def test_replace():
     assert build(criterion=Episodic(2)).replace(horizon=3).criterion == Episodic(3)
     with pytest.raises(ModelError, match="capacities has length 2"):
         model.replace(capacities=[1, 2])
+    two = np.stack([model.costs[0], model.rewards])
+    assert model.replace(costs=two, capacities=[1, 2]).cost_names == ("cost_0", "cost_1")
+    assert model.replace(costs=None).num_costs == 0
+    assert build().replace(costs=model.costs, capacities=[1]).num_costs == 1
+    with pytest.raises(ModelError, match="capacities are missing"):
+        model.replace(costs=two)
 
 
 @pytest.mark.parametrize(

@@ -380,7 +380,8 @@ class FiniteMDP:
             fields.pop("rewards_next", None)
         if "costs" in changes:
             fields.pop("costs_next", None)
-            if isinstance(changes["costs"], Mapping):
+            count = 0 if changes["costs"] is None else len(changes["costs"])
+            if isinstance(changes["costs"], Mapping) or count != self.num_costs:
                 for name in ("cost_names", "capacities", "senses"):
                     fields.pop(name, None)
         if changes.get("criterion", fields["criterion"]) != fields["criterion"]:
