@@ -34,7 +34,7 @@ def recording_grid(total: int) -> IntArray:
     array([1, 2, 3])
     >>> grid = recording_grid(100_000)
     >>> len(grid), int(grid[-1]), int((grid > 80_000).sum()) >= 200
-    (5441, 100000, True)
+    (5460, 100000, True)
     """
     if total < 1:
         raise ConfigError(f"the number of episodes or steps must be >= 1, got {total}")
