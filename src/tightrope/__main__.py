@@ -1,5 +1,5 @@
 """``python -m tightrope`` is the command line."""
 
-from tightrope.cli import main
+from tightrope.cli import script
 
-main()
+script()

@@ -322,10 +322,11 @@ def environment_id(problem: str) -> str:
 
 
 def registered_problems() -> list[str]:
-    """Names of the problems that are one finite model (not a sequence of them)."""
+    """Names of the problems that are one finite model: no sequence of them, no continuous states."""
     from tightrope.problems.registry import PROBLEMS
 
-    return [name for name, one in PROBLEMS.items() if ".loop_free:" not in one.home]
+    others = (".loop_free:", ":random_continuous_mdp")
+    return [name for name, one in PROBLEMS.items() if not any(x in one.home for x in others)]
 
 
 def register() -> None:

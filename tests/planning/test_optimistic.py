@@ -6,7 +6,7 @@ from scipy.optimize import linprog
 from tests.planning.confidence_samples import random_instance
 
 from tightrope.errors import ConfigError
-from tightrope.planning.optimistic import optimistic
+from tightrope.planning.linear_oracle import optimistic
 from tightrope.planning.projection import project
 from tightrope.planning.projection_program import aggregated_program
 

@@ -18,7 +18,7 @@ def conrl_bonus(
 
     >>> conrl_bonus(np.array([10]), 100, num_states=64, num_actions=4, horizon=30, num_costs=1,
     ...             delta=0.1).round(5)
-    array([64.66638])
+    array([64.66637])
     """
     size = num_states * num_actions * horizon * (num_costs + 1)
     log = math.log(8 * size * episode * episode / delta)

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from tightrope.model.mdp import FiniteMDP
-from tightrope.planning.confidence import Confidence, confidence_from_counts, confidence_set
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
-from tightrope.planning.knapsack import DynamicOptimum, dynamic_optimum, plan_knapsack
-from tightrope.planning.lagrangian_planner import lagrangian
 from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
-from tightrope.planning.optimistic import OptimisticPlan, optimistic
-from tightrope.planning.projection import Projection, Projector, project
 from tightrope.planning.solution import LeastViolation, Solution
 from tightrope.types import Average, Discounted, Episodic
+
+if TYPE_CHECKING:
+    from tightrope.planning.confidence import Confidence, confidence_from_counts, confidence_set
+    from tightrope.planning.knapsack import DynamicOptimum, dynamic_optimum, plan_knapsack
+    from tightrope.planning.lagrangian_planner import lagrangian
+    from tightrope.planning.linear_oracle import OptimisticPlan, optimistic
+    from tightrope.planning.projection import Projection, Projector, project
+
+# Where the planners are that a plain plan does not need; imported on first use.
+_HOMES = {
+    "Confidence": "confidence",
+    "DynamicOptimum": "knapsack",
+    "OptimisticPlan": "linear_oracle",
+    "Projection": "projection",
+    "Projector": "projection",
+    "confidence_from_counts": "confidence",
+    "confidence_set": "confidence",
+    "dynamic_optimum": "knapsack",
+    "lagrangian": "lagrangian_planner",
+    "optimistic": "linear_oracle",
+    "plan_knapsack": "knapsack",
+    "project": "projection",
+}
 
 __all__ = [
     "Confidence",
@@ -44,6 +63,12 @@ __all__ = [
 CONVEX_OPTIONS = {"objective", "constraint", "reward_channels", "reward_radius", "cost_radius"}
 
 
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tightrope.planning' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tightrope.planning.{_HOMES[name]}"), name)
+
+
 def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     """The constrained optimum of a model under its own criterion, with a certificate.
 
@@ -67,6 +92,8 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
 
             return plan_convex(model, **options)
         if "budgets" in options:
+            from tightrope.planning.knapsack import plan_knapsack
+
             return plan_knapsack(model, solver=solver, **options)
         return plan_episodic(model, solver=solver, **options)
     if isinstance(model.criterion, Average):
