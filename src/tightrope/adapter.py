@@ -322,7 +322,7 @@ def environment_id(problem: str) -> str:
 
 
 def registered_problems() -> list[str]:
-    """Names of the problems that are one finite model: no sequence of them, no continuous states."""
+    """Names of the problems that are one finite model, not a sequence or a continuum."""
     from tightrope.problems.registry import PROBLEMS
 
     others = (".loop_free:", ":random_continuous_mdp")
