@@ -301,7 +301,11 @@ def test_interrupt_keeps_finished_runs_and_says_how_to_go_on(tmp_path, jobs):
     ]  # fmt: skip
     folder = tmp_path / "r"
     process = subprocess.Popen(
-        [*command, "--out", str(folder)], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "--out", str(folder)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as on a terminal
     )
     deadline = time.time() + 120
     while len(list((folder / "parts").glob("*.json"))) < 2 and time.time() < deadline:
