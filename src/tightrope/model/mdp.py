@@ -124,6 +124,7 @@ class FiniteMDP:
     largest_correction: float  #: largest |row sum - 1| that was corrected on the way in
     _writeable: dict[str, np.ndarray]
     _stages: int
+    _tables: Tables
     content_hash: str  #: sha256 over everything above but the correction
 
     def __init__(
@@ -226,7 +227,7 @@ class FiniteMDP:
             ]
         self._check_costs(costs, costs_next, capacities, senses, cost_names, keep)
         keep(initial=self._check_initial(initial))
-        keep(content_hash=self._hash())
+        keep(content_hash=self._hash(), _tables=self._kernel_tables())
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a FiniteMDP is read-only; use model.replace({name}=...)")
@@ -319,6 +320,9 @@ class FiniteMDP:
 
     def tables(self) -> Tables:
         """The arrays that compiled kernels take; kernels read them only."""
+        return self._tables
+
+    def _kernel_tables(self) -> Tables:
         arrays: dict[str, np.ndarray] = self._writeable
         shape = (self.num_states, self.num_actions)
         stages = self.costs.shape[1] if self.costs.ndim == 4 else 1

@@ -48,6 +48,9 @@ class Columns(NamedTuple):
     upper: float
 
 
+FIRST, ALL = np.zeros(1, dtype=np.int64), np.ones(1)
+
+
 def pool_size(num_costs: int) -> int:
     """Columns kept at a time: enough that none of use is dropped, few enough for large models."""
     return 4 * (num_costs + 1) + 8
@@ -77,6 +80,13 @@ def solve(
     tolerance : on (upper - lower) / max(1, |lower|)
     """
     m = capacities.size
+    stages = max(1, tables.start.size // tables.available.size)
+    large = tables.data.size // stages > PARALLEL_ENTRIES
+    if m == 0:  # no master: one program is the optimum
+        respond = episodic.best_response_parallel if large else episodic.best_response
+        best = float(respond(*tables, horizon, 1.0, capacities, pool[0]))
+        found = np.array([[best]])
+        return Columns(Status.SOLVED, 1, FIRST, ALL, found, capacities, best, best)
     scale = np.empty(1 + m)  # the master works on rewards and costs of size about 1
     scale[0] = episodic.largest_entry(tables.rewards)
     for i in range(m):
@@ -89,8 +99,6 @@ def solve(
     numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance, feasible_eps])
     codes = np.array([0, 0, warm, episodic.RUNNING])
     work = (scale, capacities, values, capacities * z_coef, z_coef, basis, x, y, duals)
-    stages = max(1, tables.start.size // tables.available.size)
-    large = tables.data.size // stages > PARALLEL_ENTRIES
     programs = (_generate_in_parallel if large else episodic.generate_columns)(
         *tables, horizon, pool, warm, multipliers is None, *work, numbers, codes, max_programs
     )

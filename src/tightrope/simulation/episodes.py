@@ -42,6 +42,7 @@ class EpisodeWorld:
         self._seeds = seeds
         self._block = -1
         self._tables = model.tables()
+        self._horizon = model.horizon
         empty = np.zeros(0), np.zeros((model.num_costs, 0))
         self._next = (
             empty[0] if model.rewards_next is None else np.array(model.rewards_next),
@@ -77,15 +78,15 @@ class EpisodeWorld:
         components, actions, table = _policy_arrays(policy, model.num_actions, draws[:, 0])
         experience = Experience(
             first=self.episode + 1,
-            states=np.empty((n, model.horizon + 1), dtype=np.int32),
-            actions=np.empty((n, model.horizon), dtype=np.int32),
-            rewards=np.empty((n, model.horizon)),
-            costs=np.empty((n, model.horizon, model.num_costs)),
+            states=np.empty((n, self._horizon + 1), dtype=np.int32),
+            actions=np.empty((n, self._horizon), dtype=np.int32),
+            rewards=np.empty((n, self._horizon)),
+            costs=np.empty((n, self._horizon, model.num_costs)),
             components=components,
         )
         sums = np.empty((n, 1 + model.num_costs))
         rollout.rollout_episodes(
-            *self._tables, model.horizon, *self._next, CODES[self.feedback], actions, table,
+            *self._tables, self._horizon, *self._next, CODES[self.feedback], actions, table,
             components, self._world_draws[offset : offset + n], draws[:, 1:], experience.states,
             experience.actions, experience.rewards, experience.costs, sums,
         )  # fmt: skip
