@@ -186,7 +186,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="appropo",
-    title="ApproPO: feasibility by online gradient descent against an RL oracle (baseline)",
     config=Config,
     theory=theory,
     init=init,

@@ -164,7 +164,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="conrl-convex",
-    title="ConRL for concave objectives under convex constraints",
     config=Config,
     theory=theory,
     init=init,

@@ -280,7 +280,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="conrl-knapsack",
-    title="ConRL with hard budgets over all episodes",
     config=Config,
     theory=theory,
     init=init,

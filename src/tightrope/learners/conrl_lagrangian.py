@@ -234,7 +234,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="conrl-lagrangian",
-    title="ConRL with the Lagrangian planner of the paper's experiments",
     config=Config,
     theory=theory,
     init=init,

@@ -178,7 +178,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="fopo",
-    title="FOPO: fixed-point optimisation with optimism",
     config=Config,
     theory=theory,
     init=init,

@@ -197,7 +197,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="mdp-exp2",
-    title="MDP-EXP2: exponential weights with importance-weighted bias estimates",
     config=Config,
     theory=theory,
     init=init,

@@ -190,7 +190,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="npg",
-    title="NPG: natural policy gradient with a stochastic-gradient fit",
     config=Config,
     theory=theory,
     init=init,

@@ -257,7 +257,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="olsvi-fh",
-    title="OLSVI.FH: optimistic least-squares value iteration, artificial horizon",
     config=Config,
     theory=theory,
     init=init,

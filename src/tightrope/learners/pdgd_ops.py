@@ -135,7 +135,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="pdgd-ops",
-    title="Primal-dual gradient descent, stochastic or adversarial constraints (full information)",
     config=Config,
     theory=theory,
     init=init,

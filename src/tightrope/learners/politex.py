@@ -157,7 +157,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="politex",
-    title="POLITEX: policy iteration with expert prediction",
     config=Config,
     theory=theory,
     init=init,

@@ -112,7 +112,6 @@ class Learner:
     check: Callable[..., None]
     traits: frozenset[str] = field(default_factory=frozenset)
     reference: str = ""
-    title: str = ""
 
 
 NOT_SAVED = ("spec", "config")

@@ -164,7 +164,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="psrl",
-    title="PSRL: posterior sampling with dynamic epochs",
     config=Config,
     theory=theory,
     init=init,

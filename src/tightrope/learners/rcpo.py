@@ -170,7 +170,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="rcpo",
-    title="RCPO: actor-critic with a slowly moving penalty (baseline)",
     config=Config,
     theory=theory,
     init=init,

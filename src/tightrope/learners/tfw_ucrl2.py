@@ -245,15 +245,12 @@ def _radius(config: Config, x: FloatArray, number: FloatArray, log: float) -> Fl
     return np.minimum(1.0, config.radius_scale * radius)
 
 
-def guarantee(config: Config) -> str | None:
-    """Cheung's theorem for communicating models, with his radii."""
-    proved = config.radius == "cheung" and config.radius_scale == 1.0 and config.threshold is None
-    return "Cheung 2019, Theorem 3.1" if proved else None
+def guarantee(config: Config) -> None:
+    """None is claimed: Cheung's radii are given as `theory`, not checked against his theorem."""
 
 
 LEARNER = Learner(
     name="tfw-ucrl2",
-    title="TFW-UCRL2: one stream, vectorial feedback, Frank-Wolfe (baseline)",
     config=Config,
     theory=theory,
     init=init,

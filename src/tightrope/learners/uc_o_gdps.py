@@ -291,7 +291,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="uc-o-gdps",
-    title="Projected gradient descent over an L1 confidence set (full information)",
     config=Config,
     theory=theory,
     init=init,

@@ -197,7 +197,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="uc-o-reps",
-    title="Mirror descent with the KL over an L1 confidence set (full information)",
     config=Config,
     theory=theory,
     init=init,

@@ -178,7 +178,6 @@ def guarantee(config: Config) -> str | None:
 
 LEARNER = Learner(
     name="ucrl2",
-    title="UCRL2: optimistic models, extended value iteration",
     config=Config,
     theory=theory,
     init=init,

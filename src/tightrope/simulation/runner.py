@@ -96,7 +96,6 @@ class Session:
     ledger: Ledger
     updates: int = 0
     seconds: float = 0.0
-    info: Info = field(default_factory=dict)
     info_rows: dict[str, FloatArray] = field(default_factory=dict)
 
 
