@@ -285,13 +285,17 @@ def run(
 def _print_summary(summary: dict[str, Any]) -> None:
     for row in summary["arms"]:
         costs = "".join(
-            f"  {name} {value:.4f} (capacity {row['capacities'][name]:.4g})"
+            f"  {name} {_four(value)} (capacity {row['capacities'][name]:.4g})"
             for name, value in row["costs"].items()
         )
         typer.echo(
             f"{row['problem']:14} {row['learner']:26} last {row['window']} episodes: "
-            f"reward {row['reward']:.4f} (optimum {row['optimum']:.4f}){costs}"
+            f"reward {_four(row['reward'])} (optimum {row['optimum']:.4f}){costs}"
         )
+    if summary["budgets"]:
+        from tightrope.simulation.budgets import table_text
+
+        typer.echo(table_text(summary["budgets"]))
     typer.echo(f"{summary['runs']} runs in {summary['seconds']:.1f} s: {summary['folder']}")
     for path in summary["figures"]:
         typer.echo(f"figure: {path}")
@@ -321,6 +325,19 @@ def bounds(
             for note in run["notes"]:
                 typer.echo(f"note, seed {run['seed']}: {note}")
         typer.echo("")
+
+
+@app.command()
+def budgets(
+    folder: Annotated[Path, typer.Argument(help="A results folder.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Hard budgets: reward against both benchmarks, when and why runs stopped, what is left."""
+    from tightrope.results import load_budgets
+    from tightrope.simulation.budgets import table_text
+
+    reports = load_budgets(folder)
+    typer.echo(json.dumps(reports, indent=1) if as_json else table_text(reports))
 
 
 def _announce_compilation() -> None:
@@ -372,6 +389,11 @@ def script() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 0)
+
+
+def _four(value: float) -> str:
+    """Four digits, and no minus before a rounded 0."""
+    return f"{round(value, 4) + 0.0:.4f}"
 
 
 def _one_line(text: str) -> str:

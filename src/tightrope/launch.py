@@ -19,6 +19,7 @@ from tightrope.results import (
     group_name,
     is_finished,
     jobs_of,
+    load_budgets,
     load_meta,
     load_results,
     open_folder,
@@ -83,6 +84,7 @@ def launch(
         "seconds": time.perf_counter() - started,
         "figures": [str(path) for path in figures],
         "arms": summarise(folder),
+        "budgets": load_budgets(folder) if (folder / "budgets.json").exists() else [],
     }
 
 

@@ -148,6 +148,7 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
         "seconds": run.seconds,
         "bounds": run.bounds,
         "notes": run.notes,
+        "budgets": run.budgets,
     }
     text = json.dumps(record, indent=1, default=float)
     write_atomic(part_path(folder, job, ".json"), text.encode())
@@ -170,6 +171,18 @@ def combine(folder: Path, experiment: Experiment, *, seconds: float) -> list[Job
         kept = ("problem", "learner", "preset", "guarantee", "seed", "episodes", "bounds", "notes")
         tables_of = [{name: r[name] for name in kept} for r in records if r["bounds"]]
         write_atomic(folder / "bounds.json", json.dumps(tables_of, indent=1).encode())
+    if any(record["budgets"] for record in records):
+        reports = [
+            {
+                "problem": r["problem"],
+                "learner": group_name(r["learner"], r["preset"]),
+                "seed": r["seed"],
+                **r["budgets"],
+            }
+            for r in records
+            if r["budgets"]
+        ]
+        write_atomic(folder / "budgets.json", json.dumps(reports, indent=1).encode())
     names = ("problem", "learner", "preset", "seed", "episodes", "updates", "seconds")
     timings = {name: [record[name] for record in records] for name in names}
     timings["episodes_per_second"] = [r["episodes"] / max(r["seconds"], 1e-9) for r in records]
@@ -193,7 +206,7 @@ def _arms(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """What is common to the seeds of an arm."""
     arms: dict[str, dict[str, Any]] = {}
     for record in records:
-        own = ("seed", "seconds", "updates", "bounds", "notes")
+        own = ("seed", "seconds", "updates", "bounds", "notes", "budgets")
         kept = {k: v for k, v in record.items() if k not in own}
         kept["optimum"] = {k: v for k, v in kept["optimum"].items() if k != "seconds"}
         kept["config"] = {k: v for k, v in kept["config"].items() if k != "seed"}
@@ -206,14 +219,25 @@ def load_bounds(folder: str | Path) -> list[dict[str, Any]]:
 
     Raises ResultError if no run of the folder has a theorem to be held against.
     """
-    path = Path(folder) / "bounds.json"
+    return _load_list(
+        Path(folder) / "bounds.json",
+        "table of bounds; runs of pdgd-ops, uc-o-gdps and uc-o-reps on loop-free problems",
+    )
+
+
+def load_budgets(folder: str | Path) -> list[dict[str, Any]]:
+    """`budgets.json`: one report a run with hard budgets (see `simulation.budgets`).
+
+    Raises ResultError if the folder has no such run.
+    """
+    return _load_list(Path(folder) / "budgets.json", "report on budgets; runs of conrl-knapsack")
+
+
+def _load_list(path: Path, what: str) -> list[dict[str, Any]]:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ResultError(
-            f"{folder} has no table of bounds (bounds.json); runs of pdgd-ops, uc-o-gdps and "
-            f"uc-o-reps on loop-free problems write one ({error})"
-        ) from error
+        raise ResultError(f"{path.parent} has no {what} write one ({error})") from error
 
 
 def load_results(folder: str | Path) -> pa.Table:

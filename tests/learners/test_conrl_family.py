@@ -278,8 +278,16 @@ def test_a_null_action_that_costs_something():
     costs = np.array(model.costs)
     costs[:, :, 4] = 0.25
     paid = model.replace(costs=costs)
+    with pytest.raises(ConfigError, match=r"'null' must give the null episode.*reach 7\.5"):
+        run(paid, "conrl-knapsack", episodes=5)
+    # an environment that is no model shows it only when it is played
+    state = conrl_knapsack.init(model.spec(), conrl_knapsack.Config(**TUNED, budgets=(9.0,)))
+    seen = Experience(
+        first=1, states=np.full((1, 31), 65, np.int32), actions=np.full((1, 30), 4, np.int32),
+        rewards=np.zeros((1, 30)), costs=np.full((1, 30, 1), 0.25),
+    )  # fmt: skip
     with pytest.raises(ConfigError, match=r"null action must give reward 0.*cost was 0.25"):
-        run(paid, "conrl-knapsack", episodes=5, budgets=(0.0,), stop="before-violation")
+        conrl_knapsack.update(state, seen)
 
 
 def test_aggregate_regret_is_k_times_theorem_3_4():

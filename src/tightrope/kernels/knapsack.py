@@ -25,41 +25,62 @@ def budget_program(
     """
     num_states, num_actions = available.shape
     m, cells = strides.size, worth.size
+    # every budget gets as many cells below 0 as one step can consume, worth -inf, so that a step is
+    # a shift of whole rows
+    pads, wide = np.zeros(m, dtype=np.int64), np.ones(m, dtype=np.int64)
+    total = 1
+    for i in range(m - 1, -1, -1):
+        for k in range(data.size):
+            pads[i] = max(pads[i], consumes[i, k])
+        wide[i] = total
+        total *= sizes[i] + pads[i]
+    first = 0
+    for i in range(m):
+        first += pads[i] * wide[i]
+    count = total - first
+    place = np.zeros(cells, dtype=np.int64)  # of each cell, after `first`
+    broken = np.full(count, -np.inf)
+    for b in range(cells):
+        for i in range(m):
+            place[b] += (b // strides[i]) % sizes[i] * wide[i]
+        broken[place[b]] = 0.0
+    shifts = np.zeros(data.size, dtype=np.int64)
+    for k in range(data.size):
+        for i in range(m):
+            shifts[k] += consumes[i, k] * wide[i]
     worth[:] = 0.0
-    after = np.empty((num_states, cells))
-    here = np.empty((num_states, cells))
+    after = np.full((num_states, total), -np.inf)
+    here = np.full((num_states, total), -np.inf)
+    gained = np.empty(count)
     for _ in range(episodes):
         for s in range(num_states):
-            after[s] = worth
+            after[s, first:] = -np.inf
+            for b in range(cells):
+                after[s, first + place[b]] = worth[b]
         for _h in range(horizon):
             for s in range(num_states):
-                for b in range(cells):
-                    best = -np.inf
-                    for a in range(num_actions):
-                        if not available[s, a]:
+                best = here[s, first:]
+                best[:] = -np.inf
+                for a in range(num_actions):
+                    if not available[s, a]:
+                        continue
+                    gained[:] = 0.0
+                    row = s * num_actions + a
+                    for k in range(start[row], stop[row]):
+                        if data[k] == 0.0:
                             continue
-                        row = s * num_actions + a
-                        total = 0.0
-                        for k in range(start[row], stop[row]):
-                            if data[k] == 0.0:
-                                continue
-                            left = b
-                            for i in range(m):
-                                if (b // strides[i]) % sizes[i] < consumes[i, k]:
-                                    left = -1
-                                    break
-                                left -= strides[i] * consumes[i, k]
-                            if left < 0:
-                                total = -np.inf
-                                break
-                            total += data[k] * (pays[k] + after[indices[k], left])
-                        if total > best:
-                            best = total
-                    here[s, b] = best
+                        chance, pay = data[k], pays[k]
+                        source = after[indices[k], first - shifts[k] : total - shifts[k]]
+                        for b in range(count):
+                            gained[b] += chance * (pay + source[b])
+                    for b in range(count):
+                        best[b] = max(best[b], gained[b])
+                for b in range(count):
+                    best[b] += broken[b]
             after, here = here, after
         for b in range(cells):
-            total = 0.0
+            mean = 0.0
             for s in range(num_states):
                 if initial[s] > 0.0:
-                    total += initial[s] * after[s, b]
-            worth[b] = total
+                    mean += initial[s] * after[s, first + place[b]]
+            worth[b] = mean

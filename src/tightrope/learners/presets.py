@@ -150,6 +150,13 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         # ConRL's tuned bonus. On Mars rover, 300 episodes, epsilon 0, 0.05 and 0.2 gave the same
         # run (exploring uses up the budget first): a small one, for what sampling adds.
         "tuned": {"bonus_scale": 3e-6, "unvisited_bonus": 1.0, "epsilon": 0.05},
+        # The same with the stopping rule that keeps the budgets on every sample path.
+        "before-violation": {
+            "bonus_scale": 3e-6,
+            "unvisited_bonus": 1.0,
+            "epsilon": 0.05,
+            "stop": "before-violation",
+        },
     },
     "rcpo": {
         # Search over actor steps 0.001..0.1, entropy 0.001..0.1 and multiplier steps 0.0003..0.005

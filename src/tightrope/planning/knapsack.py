@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from tightrope.types import FloatArray
 NULL_EPS = 1e-12
 MAX_CELLS = 20_000_000  # states times budget cells of the dynamic program
 LATTICE_EPS = 1e-9
+LARGEST_DENOMINATOR = 1_000
 
 
 def plan_knapsack(
@@ -152,8 +154,9 @@ class DynamicOptimum(NamedTuple):
 
 
 def dynamic_optimum(
-    model: FiniteMDP, *, budgets: Any, episodes: int, unit: float
-) -> DynamicOptimum:
+    model: FiniteMDP, *, budgets: Any, episodes: int, unit: float | None = None,
+    max_work: float = math.inf,
+) -> DynamicOptimum:  # fmt: skip
     """The exact optimum with budgets that hold on every sample path [CON, Appendix D.2].
 
     A dynamic program over (episodes left, step, state, budgets left). Rewards and costs are those
@@ -163,6 +166,8 @@ def dynamic_optimum(
     ----------
     unit : > 0
         Every realised cost must be a whole number of units; budgets are rounded down to units.
+        Default: the largest unit that does.
+    max_work : of transitions times budget cells that are worth their time (some 2e9 a second)
 
     Raises
     ------
@@ -170,7 +175,7 @@ def dynamic_optimum(
         If a cost is no multiple of the unit, or the program is too large.
     """
     limits = check_budgets(model, budgets, episodes)
-    if not unit > 0:
+    if unit is not None and not unit > 0:
         raise ConfigError(f"unit must be > 0, got {unit}")
     if model.staged:
         raise ModelError("the dynamic optimum needs tables that do not differ by step")
@@ -180,6 +185,7 @@ def dynamic_optimum(
         pays = np.repeat(model.rewards.ravel(), lengths)
     if costs is None:
         costs = np.repeat(model.costs.reshape(model.num_costs, -1), lengths, axis=1)
+    unit = common_unit(costs) if unit is None else unit
     units = np.rint(costs / unit)
     off = np.abs(costs - units * unit)
     if costs.min() < 0 or off.max() > LATTICE_EPS * max(1.0, unit):
@@ -195,6 +201,12 @@ def dynamic_optimum(
             f"the dynamic program has {model.num_states} states x {cells} budget cells, more than "
             f"{MAX_CELLS}; take a larger unit or smaller budgets"
         )
+    work = float(model.data.size) * model.horizon * episodes * cells
+    if work > max_work:
+        raise ConfigError(
+            f"the dynamic program takes {work:.2g} transitions ({episodes} episodes, {cells} "
+            f"budget cells), more than {max_work:.2g}"
+        )
     strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1).astype(np.int64)
     worth = np.empty(cells)
     t = model.tables()
@@ -208,3 +220,23 @@ def dynamic_optimum(
         -np.inf if stationary is None else episodes * stationary,
         worth.reshape(sizes),
     )
+
+
+def common_unit(costs: FloatArray) -> float:
+    """The largest unit of which all costs are whole numbers; ConfigError if there is none.
+
+    >>> round(common_unit(np.array([[0.0, 1.0, 1 / 30, 0.5]])), 6)
+    0.033333
+    """
+    numerator, denominator = 0, 1
+    for cost in np.unique(costs[costs > 0]):
+        fraction = Fraction(float(cost)).limit_denominator(LARGEST_DENOMINATOR)
+        if abs(float(fraction) - cost) > LATTICE_EPS:
+            raise ConfigError(
+                f"a cost of {cost:.9g} is no fraction with a denominator of at most "
+                f"{LARGEST_DENOMINATOR}: give the unit of which all costs are whole numbers"
+            )
+        numerator = math.gcd(numerator, fraction.numerator)
+        denominator = math.lcm(denominator, fraction.denominator)
+    # gcd of reduced fractions: gcd of the numerators over the lcm of the denominators
+    return numerator / denominator if numerator else 1.0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tightrope.problems.linear import linear_mdp as linear_mdp
     from tightrope.problems.linear import random_continuous_mdp as random_continuous_mdp
     from tightrope.problems.linear import random_linear_mdp as random_linear_mdp
+    from tightrope.problems.null import rover_knapsack as rover_knapsack
     from tightrope.problems.null import with_null_action as with_null_action
     from tightrope.problems.operations import budget_pacing as budget_pacing
     from tightrope.problems.operations import inventory as inventory
@@ -43,6 +44,7 @@ _HOMES = {
     "random_linear_mdp": "linear",
     "random_map": "gridworlds",
     "riverswim": "average",
+    "rover_knapsack": "null",
     "service_queue": "operations",
     "with_null_action": "null",
 }

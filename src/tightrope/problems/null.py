@@ -7,6 +7,7 @@ import scipy.sparse as sp
 
 from tightrope.errors import ModelError
 from tightrope.model.mdp import FiniteMDP
+from tightrope.problems.gridworlds import MARS_ROVER_SMALL_MAP, mars_rover
 
 NULL, OUT = "null", "out"
 
@@ -83,3 +84,24 @@ def with_null_action(model: FiniteMDP, *, anywhere: bool = False) -> FiniteMDP:
         state_names=[*names, OUT],
         action_names=[*actions, NULL],
     )
+
+
+def rover_knapsack(
+    *,
+    map: str = MARS_ROVER_SMALL_MAP,
+    horizon: int = 15,
+    slip: float = 0.1,
+    capacity: float = 0.3,
+    anywhere: bool = False,
+) -> FiniteMDP:
+    """Mars rover with a null action, on the 4x4 map: hard budgets over many episodes [CON, Sec. 5].
+
+    The budget of K episodes is K times `capacity` unless a learner is given another. Stationary
+    optimum per episode at the default: 1.61125956; the dynamic optimum of 500 episodes takes some
+    seconds (`planning.dynamic_optimum`). `anywhere`: see `with_null_action`.
+
+    >>> rover_knapsack()
+    FiniteMDP(S=18, A=5, m=1, Episodic(horizon=15), 226 transitions)
+    """
+    model = mars_rover(map=map, horizon=horizon, slip=slip, capacity=capacity)
+    return with_null_action(model, anywhere=anywhere)

@@ -40,6 +40,12 @@ PROBLEMS: dict[str, Problem] = {
         episodes=30_000,
         learners=("tfw-ucrl2", "uniform", "oracle"),
     ),
+    "rover-knapsack": Problem(
+        home="tightrope.problems.null:rover_knapsack",
+        title="4x4 Mars rover with a null action and budgets over all episodes [CON, Section 5]",
+        episodes=500,
+        learners=("conrl-knapsack", "conrl-knapsack@before-violation", "uniform", "oracle"),
+    ),
     "inventory": Problem(
         home="tightrope.problems.operations:inventory",
         title="stock of one product with ragged orders; holding and ordering costs [Puterman, 3.2]",

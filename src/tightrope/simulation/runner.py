@@ -32,6 +32,7 @@ from tightrope.simulation.adversarial import (
     summary,
 )
 from tightrope.simulation.bounds import bounds_of
+from tightrope.simulation.budgets import budget_report, check_null
 from tightrope.simulation.episodes import EpisodeWorld
 from tightrope.simulation.points import PointWorld
 from tightrope.simulation.stream import StreamWorld, check_structure, stream_spec
@@ -58,6 +59,9 @@ class Run:
         Measured value, bound and ratio of every quantity that a theorem speaks of.
     notes : list of str
         What the learner noticed of itself, such as a cap that bound.
+    budgets : dict or None
+        With hard budgets: reward against both benchmarks, when and why the learner stopped, what
+        is left (see `simulation.budgets`).
     guarantee : str or None
         The theorem whose constants were used.
     """
@@ -76,6 +80,7 @@ class Run:
     updates: int
     bounds: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    budgets: dict[str, Any] | None = None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -151,6 +156,9 @@ def start(
     if any(item.name == "seed" for item in dataclasses.fields(config)):
         config = dataclasses.replace(config, seed=learner_seed(seeds.learner))
     chosen.check(spec, config)
+    if "null-action" in chosen.traits:
+        assert isinstance(model, FiniteMDP)
+        check_null(model, config)
     assert optimum.value is not None
     return Session(
         problem=problem,
@@ -275,6 +283,15 @@ def finish(session: Session) -> Run:
     if isinstance(session.world, AdversarialWorld):
         optimum, columns = settled(session)
         bounds = [to_json(row) for row in bounds_of(summary(session))]
+    budgets = None
+    if "null-action" in session.learner.traits:
+        assert isinstance(session.model, FiniteMDP)
+        assert optimum.value is not None
+        budgets = budget_report(
+            session.model, session.config, {k: v[-1] for k, v in session.info_rows.items()},
+            reward=session.episodes * optimum.value - float(columns["regret"][-1]),
+            feedback=session.world.feedback,
+        )  # fmt: skip
     return Run(
         problem=session.problem,
         learner=bare,
@@ -290,6 +307,7 @@ def finish(session: Session) -> Run:
         updates=session.updates,
         bounds=bounds,
         notes=notes,
+        budgets=budgets,
     )
 
 
