@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -104,7 +106,47 @@ def test_plan_of_a_file_and_its_policy(call, tmp_path):
     assert tr.evaluate(tr.problems.box(), policy).value == pytest.approx(1.74967662, abs=1e-7)
 
 
+def test_plan_shows_the_policy(call, tmp_path):
+    table, figure = tmp_path / "policy.csv", tmp_path / "policy.png"
+    code, out, _ = call("plan", "mars-rover", "--policy", "--table", table, "--figure", figure)
+    assert code == 0
+    assert re.search(r"^0,3 +5 +0.0831434  down \(0.9468\), right \(0.0532\)$", out, re.MULTILINE)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    rows = pd.read_csv(table)
+    sums = rows.groupby(["stage", "state"])["probability"].sum()
+    assert np.allclose(sums, 1.0)
+    assert rows["visits"].sum() == pytest.approx(30)
+    code, out, _ = call("plan", "media-buffer", "--policy", "--stage", 0, "--json")
+    assert json.loads(out)["policy"] == [
+        {
+            "stage": 0, "state": 0, "state_name": "0", "action": 1, "action_name": "fast",
+            "probability": 1.0, "visits": 1.0, "weight": 1.0,
+        }
+    ]  # fmt: skip
+
+
+def test_plan_says_the_least_capacity(call):
+    code, out, _ = call("plan", "mars-rover", "--json")
+    assert code == 0
+    assert json.loads(out)["least_capacities"]["cost"] == pytest.approx(4.0058e-6, abs=1e-10)
+    code, out, _ = call("plan", "service-queue")
+    assert code == 0
+    assert re.search(r"^throughput +0.25 >= +0.25 .* yes$", out, re.MULTILINE)
+
+
+def test_plan_of_an_infeasible_model_shows_the_policy_of_least_violation(call, tmp_path):
+    file = tmp_path / "policy.npz"
+    code, out, err = call("plan", "box", "--capacity", "cost=0.01", "--policy", "--out", file)
+    assert code == 1
+    assert "note: no policy keeps the capacities" in err
+    assert "state" in out
+    found = tr.evaluate(tr.problems.box(), tr.load_policy(file))
+    assert found.costs[0] == pytest.approx(0.03325520, abs=1e-8)
+
+
 MISTAKES = [
+    (("plan", "mars-rover", "--policy", "--stage", "30"), "stage must be a step of an episode"),
+    (("plan", "mars-rover", "--figure", "a.xyz"), "Format 'xyz' is not supported"),
     (("plan", "mars-rovr"), "did you mean 'mars-rover'"),
     (("plan", "nowhere.npz"), "nowhere.npz"),
     (("plan", "mars-rover", "--capacity", "costs=1"), "no cost of this model: cost"),

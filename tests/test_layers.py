@@ -19,14 +19,14 @@ ORDER = [
     {"simulation"},
     {"experiment", "experiments"},
     {"results"},
-    {"plots", "engines"},
+    {"plots", "pictures", "engines"},
     {"launch"},
     {"adapter", "cli", "__main__"},
 ]
 RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 # packages that may be imported by these modules only
 PLACES = {
-    "matplotlib": {"plots"},
+    "matplotlib": {"plots", "pictures"},
     "numba": {"kernels"},
     "gymnasium": {"adapter", "io"},
     "highspy": {"planning"},

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from tightrope.model.mdp import FiniteMDP as FiniteMDP
     from tightrope.model.policy import load_policy as load_policy
     from tightrope.model.policy import save_policy as save_policy
+    from tightrope.pictures import draw_policy as draw_policy
     from tightrope.planning import evaluate as evaluate
     from tightrope.planning import plan as plan
+    from tightrope.planning.policies import policy_table as policy_table
     from tightrope.results import load_results as load_results
     from tightrope.simulation.environments import learn as learn
     from tightrope.simulation.runner import Run as Run
@@ -46,6 +48,7 @@ _HOMES = {
     "FiniteMDP": "tightrope.model.mdp",
     "Total": "tightrope.types",
     "convert": "tightrope.io",
+    "draw_policy": "tightrope.pictures",
     "evaluate": "tightrope.planning",
     "from_gymnasium": "tightrope.io",
     "learn": "tightrope.simulation.environments",
@@ -54,6 +57,7 @@ _HOMES = {
     "load_results": "tightrope.results",
     "Run": "tightrope.simulation.runner",
     "plan": "tightrope.planning",
+    "policy_table": "tightrope.planning.policies",
     "run": "tightrope.simulation.runner",
     "save": "tightrope.io",
     "save_policy": "tightrope.model.policy",

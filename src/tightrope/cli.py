@@ -18,6 +18,7 @@ from tightrope.errors import ConfigError, TightropeError
 
 if TYPE_CHECKING:
     from tightrope.model.mdp import FiniteMDP
+    from tightrope.model.policy import Policy
     from tightrope.planning import Solution
     from tightrope.planning.frontier import Frontier
 
@@ -74,7 +75,7 @@ def list_(
         ],
         "experiments": [
             *({"name": k, "title": v.title} for k, v in EXPERIMENTS.items()),
-            *({"name": k, "title": f"{v.title}: default"} for k, v in PROBLEMS.items()),
+            *({"name": k, "title": f"default: {v.title}"} for k, v in PROBLEMS.items()),
         ],
     }
     if kind and kind not in tables:
@@ -85,8 +86,12 @@ def list_(
         return
     for name, entries in chosen.items():
         typer.echo(f"{name}:")
-        for entry in entries:
-            typer.echo(f"  {entry['name']:18} {entry['title']}")
+        shown = [one for one in entries if name != "experiments" or one["name"] in EXPERIMENTS]
+        wide = max(len(entry["name"]) for entry in shown)
+        for entry in shown:
+            typer.echo(f"  {entry['name']:{wide}}  {entry['title']}")
+        if name == "experiments":
+            typer.echo("  and every problem's name: its default experiment")
 
 
 @app.command("plan")
@@ -99,7 +104,21 @@ def plan_(
     criterion: CriterionName = None,
     horizon: Horizon = None,
     discount: Discount = None,
-    out: Annotated[Path | None, typer.Option(help="Save the policy to this file.")] = None,
+    policy: Annotated[
+        bool, typer.Option("--policy", help="Show what the policy does, state by state.")
+    ] = False,
+    stage: Annotated[
+        int | None, typer.Option(help="Only that step of an episode, from 0, of the policy.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Save the policy as a table to this .csv file.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the policy to this .png, .pdf or .svg file.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Save the policy to this .npz file, for tr.load_policy.")
+    ] = None,
     frontier: Annotated[
         str | None, typer.Option(help="NAME: the optimum as a function of that capacity, too.")
     ] = None,
@@ -114,22 +133,35 @@ def plan_(
 
     mdp = _model(model, capacity, criterion, horizon, discount)
     solution = plan(mdp, solver=solver)
-    if out is not None and solution.policy is not None:
-        from tightrope.model.policy import save_policy
+    answer = solution.to_json()
+    if mdp.num_costs:
+        from tightrope.planning.frontier import least_capacities
 
-        save_policy(out, solution.policy)
-    curve = None
+        answer["least_capacities"] = least_capacities(mdp)
+    text, curve = "", None
+    if policy or out or table or figure:
+        from tightrope.planning.policies import policy_table, policy_text
+
+        chosen = _policy_of(solution)
+        if policy and as_json:
+            answer["policy"] = policy_table(mdp, chosen, stage=stage).to_pylist()
+        elif policy:
+            text = f"\n{policy_text(mdp, chosen, stage=stage)}\n"
+        _save_policy(mdp, chosen, stage, out, table)
+        if figure is not None:
+            from tightrope.pictures import draw_policy
+
+            draw_policy(mdp, chosen, figure, stage=stage, title=_title(model, answer))
     if frontier is not None:
         from tightrope.planning.frontier import frontier as trace
 
         curve = trace(mdp, frontier, exact=exact)
+        answer["frontier"] = curve.to_json()
     if as_json:
-        answer = solution.to_json()
-        if curve is not None:
-            answer["frontier"] = curve.to_json()
         typer.echo(json.dumps(answer, indent=1))
     else:
-        _print_solution(solution)
+        _print_solution(mdp, solution, answer)
+        typer.echo(text, nl=False)
         if curve is not None:
             _print_frontier(curve)
     if solution.status.value != "solved":
@@ -191,30 +223,79 @@ def _assignment(text: str) -> tuple[str, float]:
         raise ConfigError(f"--capacity takes NAME=NUMBER, got '{text}'") from None
 
 
-def _print_solution(solution: Solution) -> None:
-    answer = solution.to_json()
+def _policy_of(solution: Solution) -> Policy:
+    """The planner's policy; for an infeasible model the one of least violation, said in a note."""
+    if solution.policy is not None:
+        return solution.policy
+    if solution.least_violation is None:
+        raise ConfigError(f"there is no policy to show: the model is {solution.status.value}")
+    _show_warning("no policy keeps the capacities; the policy shown is that of least violation")
+    return solution.least_violation.policy
+
+
+def _save_policy(
+    model: FiniteMDP, policy: Policy, stage: int | None, out: Path | None, table: Path | None
+) -> None:
+    if table is not None:
+        from pyarrow.csv import write_csv
+
+        from tightrope.planning.policies import policy_table
+
+        write_csv(policy_table(model, policy, stage=stage), str(table))
+    if out is not None:
+        from tightrope.model.policy import save_policy
+
+        save_policy(out, policy)
+
+
+def _title(name: str, answer: dict[str, Any]) -> str:
+    """What a picture's policy is worth, in a line."""
+    least = answer.get("least_violation")
+    words = [f"value {answer['value']:.6g}" if least is None else "infeasible, least violation"]
+    costs = least["costs"] if least else answer["costs"]
+    words += [
+        f"{key} {costs[key]:.4g} (capacity {x:.4g})" for key, x in answer["capacities"].items()
+    ]
+    return f"{Path(name).stem}: {', '.join(words)}"
+
+
+def _print_solution(model: FiniteMDP, solution: Solution, answer: dict[str, Any]) -> None:
     typer.echo(f"status      {answer['status']}: {solution.status.sentence}")
     if answer["value"] is not None:
         typer.echo(f"value       {answer['value']:.10g}")
         typer.echo(f"bounds      [{answer['lower_bound']:.10g}, {answer['upper_bound']:.10g}]")
         typer.echo(f"gap         {answer['gap']:.2g}")
     typer.echo(f"solver      {answer['solver']}, {answer['seconds']:.3g} s")
-    least = answer.get("least_violation")
-    costs = least["costs"] if least else answer["costs"]
+    least_violation = answer.get("least_violation")
+    costs = least_violation["costs"] if least_violation else answer["costs"]
     if answer["capacities"]:
         typer.echo("")
-        typer.echo(f"{'constraint':16} {'cost':>14} {'capacity':>14} {'multiplier':>14}  binds")
-        for name, limit in answer["capacities"].items():
-            price = answer["multipliers"][name]
-            shown = "-" if price is None else f"{price:.8g}"
+        wide = max(10, *map(len, answer["capacities"]))
+        typer.echo(
+            f"{'constraint':{wide}} {'cost':>14}    {'capacity':>14} {'multiplier':>14} "
+            f"{'tightest':>14}  binds"
+        )
+        for sense, (name, limit) in zip(model.senses, answer["capacities"].items()):
+            price, least = answer["multipliers"][name], answer["least_capacities"][name]
             binds = "yes" if name in solution.binding else "no"
-            typer.echo(f"{name:16} {costs[name]:14.8g} {limit:14.8g} {shown:>14}  {binds}")
-    if least:
+            typer.echo(
+                f"{name:{wide}} {_number(costs and costs[name])} {sense} {_number(limit)} "
+                f"{_number(price)} {_number(least)}  {binds}"
+            )
+        typer.echo(
+            "multiplier: gain in value per unit of capacity; tightest: capacity that can be kept"
+        )
+    if least_violation:
         typer.echo("")
         typer.echo(
             f"The costs shown are those of the policy of least violation (value "
-            f"{least['policy_value']:.8g}); it exceeds a capacity by {least['shortfall']:.8g}."
+            f"{least_violation['policy_value']:.8g}); it exceeds a capacity by "
+            f"{least_violation['shortfall']:.8g}."
         )
+
+
+def _number(value: float | None) -> str:
+    return f"{'-' if value is None else format(value, '.8g'):>14}"
 
 
 FRONTIER_ROWS = 20

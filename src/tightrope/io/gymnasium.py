@@ -88,7 +88,8 @@ def from_gymnasium(
         if initial is None:
             raise ModelError("a table has no start law: say initial=(S,) probabilities")
         steps, names = _read_table(table, costs or {})
-        return FiniteMDP(criterion=criterion, **_fields(steps, names, initial), **fields)
+        names = names or _places(inner, steps.num_states)
+        return FiniteMDP(**{"criterion": criterion, **_fields(steps, names, initial), **fields})
     if samples is None:
         raise ConfigError(
             f"{source} has no transition table P: say samples= for a model that is estimated from "
@@ -173,6 +174,23 @@ def _read_table(table: Any, costs: Mapping[str, Cost]) -> tuple[_Steps, list[str
         num_actions=num_actions,
     )
     return steps, names
+
+
+def _places(env: Any, num_states: int) -> list[str] | None:
+    """Names "5 (1,1)" of the states of an environment that says how they lie on a grid.
+
+    It has ``nrow`` and ``ncol`` (FrozenLake), ``shape`` (CliffWalking) or ``decode`` (Taxi).
+    """
+    if hasattr(env, "decode") and hasattr(env, "locs"):
+        decoded = [list(env.decode(state)) for state in range(num_states)]
+        return [
+            f"{state} ({row},{column}) passenger {passenger} to {goal}"
+            for state, (row, column, passenger, goal) in enumerate(decoded)
+        ]
+    shape = getattr(env, "shape", (getattr(env, "nrow", 0), getattr(env, "ncol", 0)))
+    if len(shape) != 2 or shape[0] * shape[1] != num_states:
+        return None
+    return [f"{state} ({state // shape[1]},{state % shape[1]})" for state in range(num_states)]
 
 
 def _items(row: Any, place: str) -> list[tuple[int, Any]]:

@@ -182,6 +182,26 @@ def frontier(
     )
 
 
+def least_capacities(model: FiniteMDP) -> dict[str, float | None]:
+    """The tightest capacity of each cost that some policy keeps (for a floor, the highest).
+
+    The other costs keep their capacities; None where they cannot.
+
+    >>> from tightrope.problems import box
+    >>> least_capacities(box())
+    {'cost': 0.0332552...}
+    """
+    found: dict[str, float | None] = {}
+    for index, name in enumerate(model.cost_names):
+        try:
+            where = _Oracle(model, index).tightest().where
+        except PlanError:
+            found[name] = None
+        else:
+            found[name] = float(model.signs[index] * where)
+    return found
+
+
 def _refine(
     oracle: _Oracle, first: Support, last: Support, error: float, limit: int
 ) -> tuple[list[Segment], float, bool]:
@@ -271,9 +291,12 @@ class _Oracle:
 
     def ends(self) -> tuple[Support, Support]:
         """The tightest point, and the one that the reward alone would choose."""
-        last = self.at(0.0)
+        return self.tightest(), self.at(0.0)
+
+    def tightest(self) -> Support:
+        """The point where no policy costs less."""
         least, _, cost = self._solve(0.0, 1.0)
-        return Support(cost, least, np.inf, 0.0), last
+        return Support(cost, least, np.inf, 0.0)
 
     def at(self, price: float) -> Support:
         """The point of the frontier where its slope is `price`."""
