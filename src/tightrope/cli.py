@@ -370,7 +370,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
             for name, value in row["costs"].items()
         )
         typer.echo(
-            f"{row['problem']:14} {row['learner']:26} last {row['window']} episodes: "
+            f"{row['problem']:14} {row['learner']:26} last {row['window']} {row['unit']}: "
             f"reward {_four(row['reward'])} (optimum {row['optimum']:.4f}){costs}"
         )
     if summary["budgets"]:

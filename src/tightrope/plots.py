@@ -14,6 +14,7 @@ matplotlib.use("Agg")  # figures are files; no display is needed
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from tightrope.experiments.brantley_figure_1 import COUNTERPARTS, figure_curves, program_curves
 from tightrope.metrics import align, interval
 from tightrope.results import group_name, load_bounds, load_meta, load_results
 from tightrope.types import FloatArray, IntArray
@@ -22,6 +23,7 @@ from tightrope.types import FloatArray, IntArray
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAX_POINTS = 600
+STREAM_POINTS = 60  # a stream's reward and cost are drawn as means over as many stretches
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -57,7 +59,93 @@ def draw_figures(folder: str | Path) -> list[Path]:
                 figure.savefig(path, bbox_inches="tight", metadata=metadata)
                 out.append(path)
             plt.close(figure)
+    if meta["experiment"] == "brantley-figure-1":
+        out += draw_figure_1(folder, table, meta)
     return out + draw_bounds(folder, table)
+
+
+def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[Path]:
+    """[CON, Figure 1]: a column a panel; reward, constraint and training violation below another.
+
+    Mean and deviation over the runs against trajectories of 30 samples. Dotted with small crosses:
+    the authors' own program. Panel C is one stream: 30 times its running averages.
+    """
+    titles = {"mars-rover": "A - Mars rover", "box": "B - Box", "mars-rover-stream": "C - stream"}
+    words = ("reward", "constraint", "training violation (aggregate cost)")
+    program = program_curves()
+    problems = [name for name in titles if name in table["problem"].unique().to_pylist()]
+    with plt.rc_context(STYLE):
+        figure, grid = plt.subplots(
+            3, len(problems), figsize=(3.4 * len(problems) + 0.4, 7.4), squeeze=False, sharex="col"
+        )
+        for column, problem in zip(grid.T, problems):
+            rows = table.filter(pc.equal(table["problem"], problem))
+            arms = [arm for arm in meta["arms"] if arm["problem"] == problem]
+            per_30 = 30 if problem == "mars-rover-stream" else 1
+            limit = per_30 * next(iter(arms[0]["optimum"]["capacities"].values()))
+            levels = (per_30 * arms[0]["optimum"]["value"], limit)
+            for axes, level, word in zip(column, levels, ("optimum", "capacity")):
+                _level(axes, level, word)
+            for i, arm in enumerate(arms):
+                own = _of_arm(rows, arm).to_pandas()
+                colour, label = COLOURS[i], group_name(arm["learner"], arm["preset"])
+                if problem == "mars-rover-stream":
+                    colour = COLOURS[-2]
+                theirs = [
+                    row for row in program
+                    if row["problem"] == problem
+                    and COUNTERPARTS.get(row["method"]) == f"{arm['learner']}@{arm['preset']}"
+                ]  # fmt: skip
+                at = [row["trajectories"] for row in theirs]
+                kinds = ("reward_mean", "cost_mean", "training_consumption_mean")
+                for axes, (points, mean, deviation), kind in zip(
+                    column, figure_curves(own, arm), kinds
+                ):
+                    axes.plot(points, mean, color=colour, lw=1.2, label=label)
+                    axes.fill_between(
+                        points, mean - deviation, mean + deviation, color=colour, alpha=0.2, lw=0
+                    )
+                    axes.plot(
+                        at, [row.get(kind) for row in theirs], "x:", color=colour, ms=3, lw=0.8
+                    )
+            column[0].set(title=titles[problem], xscale="log", xlim=(10, None))
+            column[-1].set_xlabel("trajectories of 30 samples")
+        for row, word in zip(grid, words):
+            row[0].set_ylabel(word)
+        found = [axes.get_legend_handles_labels() for axes in grid[0]]
+        entries = {text: handle for pair in found for handle, text in zip(*pair)}
+        figure.legend(
+            list(entries.values()), list(entries), loc="lower center", ncols=3,
+            bbox_to_anchor=(0.5, 0.02),
+        )  # fmt: skip
+        seeds = len(set(table["seed"].to_pylist()))
+        figure.suptitle(f"[CON, Figure 1]: mean and deviation over {seeds} runs", fontsize=10)
+        figure.text(
+            0.5, 0.003, "crosses: the authors' own program; panel C is another problem than A",
+            ha="center", va="bottom", fontsize=7, color="0.35",
+        )  # fmt: skip
+        figure.tight_layout(rect=(0, 0.09, 1, 1))
+        out = [folder / "figures" / f"figure-1.{suffix}" for suffix in ("png", "pdf")]
+        for path in out:
+            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+            figure.savefig(path, bbox_inches="tight", metadata=metadata)
+        plt.close(figure)
+    return out
+
+
+def _level(axes: Axes, level: float, word: str) -> None:
+    """A thin line with its name and value."""
+    axes.axhline(level, color="black", lw=0.9)
+    axes.annotate(
+        f"{word} {level:.5g}", (1.0, level), xycoords=("axes fraction", "data"), ha="right",
+        va="bottom", xytext=(0, 2), textcoords="offset points", fontsize=8,
+    )  # fmt: skip
+
+
+def _of_arm(rows: pa.Table, arm: dict[str, Any]) -> pa.Table:
+    return rows.filter(
+        pc.and_(pc.equal(rows["learner"], arm["learner"]), pc.equal(rows["preset"], arm["preset"]))
+    )
 
 
 def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
@@ -67,18 +155,15 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
     figure, grid = plt.subplots(
         2, columns, figsize=(3.6 * columns + 0.6, 5.6), squeeze=False, sharex=True
     )
-    panels = [("reward", "expected reward per episode", optimum["value"], "optimum")]
+    unit = "step" if _is_stream(rows) else "episode"
+    panels = [("reward", f"expected reward per {unit}", optimum["value"], "optimum")]
     panels += [
-        (f"cost_{i}", f"expected {name} per episode", optimum["capacities"][name], "capacity")
+        (f"cost_{i}", f"expected {name} per {unit}", optimum["capacities"][name], "capacity")
         for i, name in enumerate(names)
     ]
     for axes, (column, label, level, word) in zip(grid[0], panels):
         _curves(axes, rows, arms, column)
-        axes.axhline(level, color="black", lw=0.9)
-        axes.annotate(
-            f"{word} {level:.4g}", (1.0, level), xycoords=("axes fraction", "data"), ha="right",
-            va="bottom", xytext=(0, 2), textcoords="offset points", fontsize=8,
-        )  # fmt: skip
+        _level(axes, level, word)
         axes.set_ylabel(label)
     below = [("regret", "cumulative regret")]
     below += [(f"violation_{i}", f"cumulative violation of {name}") for i, name in enumerate(names)]
@@ -86,7 +171,7 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
         _curves(axes, rows, arms, column)
         axes.axhline(0.0, color="black", lw=0.9)
         axes.set_ylabel(label)
-        axes.set_xlabel("episode")
+        axes.set_xlabel(unit)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="lower center", ncols=min(4, len(labels)), bbox_to_anchor=(0.5, 0.03)
@@ -104,10 +189,7 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
 
 def _curves(axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str) -> None:
     for i, arm in enumerate(arms):
-        chosen = pc.and_(
-            pc.equal(rows["learner"], arm["learner"]), pc.equal(rows["preset"], arm["preset"])
-        )
-        grid, values = _runs(rows.filter(chosen), column)
+        grid, values = _runs(_of_arm(rows, arm), column)
         mean, half = interval(values)
         colour = COLOURS[i % len(COLOURS)]
         style = "-" if arm["guarantee"] else (0, (4, 1.5))
@@ -124,16 +206,33 @@ def _curves(axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str)
 
 
 def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
-    """Common grid (at most MAX_POINTS) and one row of values a seed, aligned on episodes."""
+    """Common grid (at most MAX_POINTS) and one row of values a seed, aligned on episodes.
+
+    The reward and cost of a stream are means since the row before: here over longer stretches.
+    """
     seed = rows["seed"].to_numpy()
     episode, values = rows["episode"].to_numpy(), rows[column].to_numpy()
     groups = [seed == s for s in np.unique(seed)]
     last = min(int(episode[g].max()) for g in groups)
     grid = np.unique(np.concatenate([episode[g] for g in groups]))
     grid = grid[grid <= last]
-    if grid.size > MAX_POINTS:
-        grid = grid[np.unique(np.linspace(0, grid.size - 1, MAX_POINTS).astype(int))]
+    means = _is_stream(rows) and column.split("_")[0] in ("reward", "cost")
+    most = STREAM_POINTS if means else MAX_POINTS
+    if means:
+        even = np.linspace(0, last, most + 1)[1:]
+        grid = grid[np.unique(np.searchsorted(grid, even).clip(max=grid.size - 1))]
+    elif grid.size > most:
+        grid = grid[np.unique(np.linspace(0, grid.size - 1, most).astype(int))]
+    if means:
+        lengths = np.diff(grid, prepend=0)
+        sums = [np.cumsum(values[g] * np.diff(episode[g], prepend=0)) for g in groups]
+        at = np.array([align(grid, episode[g], total) for g, total in zip(groups, sums)])
+        return grid, np.diff(at, axis=1, prepend=0.0) / lengths
     return grid, np.array([align(grid, episode[g], values[g]) for g in groups])
+
+
+def _is_stream(rows: pa.Table) -> bool:
+    return rows["steps"][0].as_py() == rows["episode"][0].as_py()
 
 
 def draw_bounds(folder: Path, table: pa.Table) -> list[Path]:

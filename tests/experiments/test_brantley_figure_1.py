@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tightrope.experiment import make_experiment, model_of
 from tightrope.experiments import brantley_figure_1 as figure
+from tightrope.plots import draw_figure_1
 from tightrope.simulation import runner
 
 
@@ -56,3 +58,57 @@ def test_comparison_of_a_results_folder(tmp_path):
     assert "| conrl-vi | 100 | 1.171 ± 0.149 | 1.059 ± 0.144 | 82 | 1.455 ± 0.707" in text
     assert "| appropo | 100 | 1.483 ± 0.025 | 1.466 ± 0.027 | 143 | 1.005 ± 0.707" in text
     assert "| appropo@tuned | not by 100 |" in text
+
+
+OPTIMA = {"mars-rover": (1.5, 0.3), "box": (1.7, 0.1), "mars-rover-stream": (0.068, 0.01)}
+
+
+def folder_rows(problem, learner, preset, last):
+    """Regret k^2/100 and violation k, the second seed with twice as much."""
+    k = np.arange(1, last + 1)
+    return [
+        pd.DataFrame({
+            "problem": problem, "learner": learner, "preset": preset, "seed": seed, "episode": k,
+            "steps": k * (1 if problem.endswith("stream") else 30),
+            "regret": (1 + seed) * k**2 / 100, "violation_0": (1.0 + seed) * k,
+            "sampled_cost_0": 0.5 * k,
+        })
+        for seed in (0, 1)
+    ]  # fmt: skip
+
+
+def arm_of(problem, learner, preset):
+    value, capacity = OPTIMA[problem]
+    optimum = {"value": value, "capacities": {"cost": capacity}}
+    return {"problem": problem, "learner": learner, "preset": preset, "optimum": optimum}
+
+
+@pytest.mark.parametrize(
+    ("problem", "learner", "reward", "cost", "factor", "at"),
+    [
+        # the last ten of 1..100: regret grows by (100^2 - 90^2)/100 = 19, so by 1.9 an episode
+        ("mars-rover", "rcpo", 1.5 - 1.5 * 1.9, 0.3 + 1.5, 1.0, 100),
+        # the mean of all: 1 an episode
+        ("mars-rover", "appropo", 1.5 - 1.5 * 1.0, 0.3 + 1.5, 1.0, 100),
+        ("mars-rover-stream", "tfw-ucrl2", 30 * (0.068 - 1.5), 30 * 1.51, 30.0, 100 / 30),
+    ],
+)
+def test_curves_of_the_figure(problem, learner, reward, cost, factor, at):
+    rows = pd.concat(folder_rows(problem, learner, "tuned", 100))
+    curves = figure.figure_curves(rows, arm_of(problem, learner, "tuned"))
+    for (points, mean, _), wanted in zip(curves, (reward, cost, 50.0)):
+        assert points[-1] == pytest.approx(at)
+        assert mean[-1] == pytest.approx(wanted)
+    # costs differ by 1 between the seeds: deviation 1/sqrt(2), times 30 for the stream
+    assert curves[1][2][-1] == pytest.approx(factor * np.sqrt(0.5))
+
+
+def test_figure_is_drawn(tmp_path):
+    (tmp_path / "figures").mkdir()
+    arms = [("mars-rover", "rcpo"), ("box", "appropo"), ("mars-rover-stream", "tfw-ucrl2")]
+    rows = pd.concat([part for arm in arms for part in folder_rows(*arm, "tuned", 60)])
+    meta = {"arms": [arm_of(*arm, "tuned") for arm in arms]}
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    paths = draw_figure_1(tmp_path, table, meta)
+    assert [path.name for path in paths] == ["figure-1.png", "figure-1.pdf"]
+    assert all(path.stat().st_size > 10_000 for path in paths)

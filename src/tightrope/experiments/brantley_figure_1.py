@@ -93,6 +93,45 @@ def first_good(rewards: FloatArray, costs: FloatArray, problem: str) -> int | No
     return int(stays[0]) + 1 if stays.size else None
 
 
+Curve = tuple[FloatArray, FloatArray, FloatArray]
+"""Trajectories, mean and deviation over the runs."""
+
+
+def figure_curves(rows: Any, arm: dict[str, Any]) -> list[Curve]:
+    """Reward, cost and aggregate sampled cost of one arm, as the program forms them.
+
+    The mean of the last ten policies; ApproPO's answer is the mixture of all, and of a stream the
+    running averages are drawn, times 30.
+
+    Parameters
+    ----------
+    rows : data frame, the arm's rows of `curves.parquet`
+    arm : its entry in `meta.json`
+    """
+    stream = arm["problem"] == "mars-rover-stream"
+    tables = {
+        name: rows.pivot(index="episode", columns="seed", values=name)
+        for name in ("regret", "violation_0", "sampled_cost_0")
+    }
+    k = tables["regret"].index.to_numpy()[:, None]
+    everything = stream or arm["learner"] == "appropo"
+    before = np.zeros_like(k) if everything else np.maximum(k - LAST_TEN, 0)
+    optimum = arm["optimum"]
+    capacity = next(iter(optimum["capacities"].values()))
+    curves = []
+    for name, level, sign in (("regret", optimum["value"], -1.0), ("violation_0", capacity, 1.0)):
+        sums = tables[name].to_numpy()
+        place = np.searchsorted(k[:, 0], before[:, 0], side="right")
+        earlier = np.vstack([np.zeros(sums.shape[1]), sums])[place]
+        curves.append((30 if stream else 1) * (level + sign * (sums - earlier) / (k - before)))
+    curves.append(tables["sampled_cost_0"].to_numpy())
+    points = k[:, 0] / (30 if stream else 1)
+    return [
+        (points, values.mean(axis=1), values.std(axis=1, ddof=min(1, values.shape[1] - 1)))
+        for values in curves
+    ]
+
+
 def comparison(folder: str | Path) -> str:
     """Markdown tables of a results folder beside the program's curves."""
     from tightrope.results import load_results
