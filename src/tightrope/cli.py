@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -98,7 +99,8 @@ def list_(
 def plan_(
     model: Annotated[str, typer.Argument(help="A problem's name or a model file.")],
     capacity: Annotated[
-        list[str] | None, typer.Option(help="NAME=X, as often as needed; replaces a capacity.")
+        list[str] | None,
+        typer.Option(help="NAME=X, as often as needed; replaces a capacity (NAME>=X: a floor)."),
     ] = None,
     solver: Annotated[str, typer.Option(help="auto, lp, column-generation, ...")] = "auto",
     criterion: CriterionName = None,
@@ -183,7 +185,11 @@ def _model(
     said: dict[str, Any] = {"criterion": criterion, "horizon": horizon, "discount": discount}
     said = {key: value for key, value in said.items() if value is not None}
     if capacity:
-        said["capacities"] = dict(_assignment(text) for text in capacity)
+        parts = [_assignment(text) for text in capacity]
+        said["capacities"] = {name: value for name, _, value in parts}
+        senses = {name: sense for name, sense, _ in parts if sense != "="}
+        if senses:
+            said["senses"] = senses
     if is_model_file(name):
         return model_of(name, {**said, **reading})
     found = finite_model(model_of(name))
@@ -195,7 +201,8 @@ def convert(
     source: Annotated[str, typer.Argument(help="A model file (or a problem's name).")],
     target: Annotated[Path, typer.Argument(help="What to write; its end chooses the format.")],
     capacity: Annotated[
-        list[str] | None, typer.Option(help="NAME=X, as often as needed; replaces a capacity.")
+        list[str] | None,
+        typer.Option(help="NAME=X, as often as needed; replaces a capacity (NAME>=X: a floor)."),
     ] = None,
     criterion: CriterionName = None,
     horizon: Horizon = None,
@@ -213,12 +220,13 @@ def convert(
     typer.echo(f"{target}: {model}")
 
 
-def _assignment(text: str) -> tuple[str, float]:
-    name, equals, value = text.rpartition("=")
+def _assignment(text: str) -> tuple[str, str, float]:
+    """(name, '=', '<=' or '>=', number) of a capacity."""
+    found = re.fullmatch(r"(.*[^<>=])(<=|>=|=)([^<>=]*)", text)
     try:
-        if not equals:
+        if found is None:
             raise ValueError
-        return name, float(value)
+        return found[1], found[2], float(found[3])
     except ValueError:
         raise ConfigError(f"--capacity takes NAME=NUMBER, got '{text}'") from None
 

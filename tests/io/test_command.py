@@ -69,6 +69,10 @@ def test_plan_asks_for_what_a_file_does_not_say(command, tmp_path):
     answer = json.loads(out)
     assert answer["value"] == pytest.approx(3.0)
     assert answer["multipliers"]["fuel"] == pytest.approx(1.0)
+    code, out, _ = command(
+        "plan", table, "--criterion", "episodic", "--horizon", 4, "--capacity", "fuel>=3", "--json"
+    )
+    assert json.loads(out)["value"] == pytest.approx(4.0)
     code, out, _ = command("plan", "media-buffer", "--horizon", 5, "--json")
     assert code == 0
     assert json.loads(out)["value"] < 5.0

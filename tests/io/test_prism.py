@@ -9,6 +9,7 @@ from tests.io.samples import stationary
 from tightrope.errors import ModelError, ModelWarning
 from tightrope.io import load, save
 from tightrope.model.mdp import FiniteMDP
+from tightrope.problems import service_queue
 
 BODY = [
     "0 0 0 0.5 wait",
@@ -64,6 +65,23 @@ def test_chains_and_choice_names_that_differ_by_state(tmp_path):
     assert model.rewards.tolist() == [[1], [0]]
     renamed = PRISM["tra"].replace("1 0 0 1 wait", "1 0 0 1 rest")
     assert read(tmp_path, {**PRISM, "tra": renamed}).action_names is None
+
+
+def test_costs_beside_the_model_are_those_that_have_a_capacity(tmp_path):
+    model = service_queue()
+    with pytest.warns(ModelWarning, match="capacities, .* throughput must be at least"):
+        save(model, tmp_path / "queue.tra")
+    again = load(
+        tmp_path / "queue.tra",
+        criterion="average",
+        capacities={"energy": 0.35, "throughput": 0.25},
+        senses={"throughput": ">="},
+    )
+    assert again.content_hash == model.replace(action_names=None).content_hash
+    with pytest.warns(ModelWarning, match=r"\(queue.energy.trew, queue.throughput.trew\) are not"):
+        assert load(tmp_path / "queue.tra", criterion="average").num_costs == 0
+    with pytest.raises(ModelError, match=r"no .*queue.fuel.srew or .*queue.fuel.trew of the cost"):
+        load(tmp_path / "queue.tra", criterion="average", capacities={"fuel": 1.0})
 
 
 def test_named_costs(tmp_path):

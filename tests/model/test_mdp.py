@@ -218,6 +218,7 @@ def test_zero_rows_and_infinite_rewards_mean_unavailable_only_through_the_mask()
         ({**COST, "capacities": {"fuel": 1}}, "capacities name 'fuel' is no cost"),
         ({**COST, "capacities": {}}, "capacities lack 'cost'|expected m = 1"),
         ({**COST, "senses": ">="}, "senses is '>=', expected a list"),
+        ({**COST, "senses": {"fuel": ">="}}, "senses name 'fuel' is no cost"),
         ({**COST, "senses": ["<"]}, "sense of 'cost' is '<', expected '<=' or '>='"),
         ({**COST, "cost_names": "fuel"}, "cost_names is 'fuel', expected a list of 1 names"),
         ({**COST, "cost_names": ["a", "b"]}, "cost_names has 2 names, expected 1"),
@@ -290,6 +291,10 @@ def test_named_channels_and_floors():
     assert by_name.content_hash == by_position.content_hash
     assert by_name.signs.tolist() == [1, -1]
     assert by_name.replace(capacities={"wear": 5.0}).capacities.tolist() == [1, 5]
+    assert by_name.replace(senses={"fuel": ">="}).senses == (">=", ">=")
+    renamed = by_name.replace(costs={"oil": R}, capacities={"oil": 3.0}, senses={"oil": ">="})
+    assert renamed.cost_names == ("oil",)
+    assert build(costs={"a": R}, capacities={"a": 1}, senses={}).senses == ("<=",)
     with pytest.raises(ModelError, match="capacities name 'oil' is no cost of this model"):
         by_name.replace(capacities={"oil": 5.0})
 

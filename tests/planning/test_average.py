@@ -17,6 +17,7 @@ from tightrope.model.chain import is_unichain, is_weakly_communicating, span
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, StochasticPolicy
 from tightrope.planning import evaluate, plan
 from tightrope.planning.criteria import frequencies, policy_gain_and_bias, state_values
+from tightrope.problems import mars_rover
 
 GAIN_SOLVERS = ("policy-iteration", "value-iteration", "lp")
 COST_SOLVERS = ("policy-iteration", "value-iteration", "lp")
@@ -164,6 +165,14 @@ def test_a_capacity_of_the_average_criterion_is_per_step(capacity, right):
         [capacity],
     )
     assert plan(model).value == pytest.approx(right, abs=1e-9)
+
+
+def test_equal_gains_are_certified_however_slow_the_way():
+    """Nine absorbing cells of one gain; a careful policy wanders for millions of steps."""
+    solution = plan(mars_rover().replace(criterion="average"))
+    assert solution.status is Status.SOLVED
+    assert solution.value == pytest.approx(1 / 30, abs=1e-12)
+    assert solution.gap <= 1e-12
 
 
 # --------------------------------------------------------- switching, periods, slow mixing

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from tightrope.errors import ModelError
+from tightrope.errors import ModelError, ModelWarning
 from tightrope.io.entries import Entries, assemble
 from tightrope.io.files import MAX_BYTES, read_text, write_whole
 from tightrope.model.mdp import FiniteMDP
@@ -365,32 +366,47 @@ def _label(names: Sequence[str] | None, i: int) -> str:
 def save_cassandra(model: FiniteMDP, path: str | Path) -> None:
     """Write a discounted model without costs; `load_cassandra` reads the same model.
 
-    Raises ModelError for what the format cannot hold.
+    Names that the format cannot hold are left out, which a `ModelWarning` says. ModelError for
+    anything else that it cannot hold.
     """
     discount = _check_format_holds(model)
+    states, actions = _names(model, path, "state"), _names(model, path, "action")
     lines = [
         f"discount: {discount!r}",
         "values: reward",
-        f"states: {' '.join(model.state_names) if model.state_names else model.num_states}",
-        f"actions: {' '.join(model.action_names) if model.action_names else model.num_actions}",
+        f"states: {states or model.num_states}",
+        f"actions: {actions or model.num_actions}",
         f"start: {' '.join(map(repr, model.initial.tolist()))}",
     ]
     rows = np.repeat(np.arange(model.indptr.size - 1), np.diff(model.indptr))
-    states, actions = np.divmod(rows, model.num_actions)
-    for a, s, t, p in zip(*(v.tolist() for v in (actions, states, model.indices, model.data))):
+    pairs = (rows % model.num_actions, rows // model.num_actions, model.indices)
+    for a, s, t, p in zip(*(v.tolist() for v in (*pairs, model.data))):
         lines.append(f"T: {a} : {s} : {t} {p!r}")
     if model.rewards_next is None:
         for (s, a), value in np.ndenumerate(model.rewards):
             lines.append(f"R: {a} : {s} : * {float(value)!r}")
     else:
-        values = (actions, states, model.indices, model.rewards_next)
-        for a, s, t, value in zip(*(v.tolist() for v in values)):
+        for a, s, t, value in zip(*(v.tolist() for v in (*pairs, model.rewards_next))):
             lines.append(f"R: {a} : {s} : {t} {value!r}")
 
     def write(file: BinaryIO) -> None:
         file.write(("\n".join(lines) + "\n").encode())
 
     write_whole(path, write)
+
+
+def _names(model: FiniteMDP, path: str | Path, kind: str) -> str:
+    """The names of states or actions as the file has them; "" if it cannot hold them."""
+    names = model.state_names if kind == "state" else model.action_names
+    bad = [n for n in names or () if not NAME.fullmatch(n) or n in WORDS or n in KEYWORDS]
+    if bad:
+        warnings.warn(
+            f"{path} does not hold the {kind}s' names (such as '{bad[0]}', which is no name "
+            "there): it numbers them from 0",
+            ModelWarning,
+            stacklevel=4,
+        )
+    return "" if bad else " ".join(names or ())
 
 
 def _check_format_holds(model: FiniteMDP) -> float:
@@ -404,10 +420,6 @@ def _check_format_holds(model: FiniteMDP) -> float:
         lost.append("tables that differ by step")
     if not model.available.all():
         lost.append("actions that do not exist in some state")
-    for names in (model.state_names, model.action_names):
-        bad = [n for n in names or () if not NAME.fullmatch(n) or n in WORDS or n in KEYWORDS]
-        if bad:
-            lost.append(f"the name '{bad[0]}'")
     rows = np.repeat(np.arange(model.indptr.size - 1), np.diff(model.indptr))
     nexts = model.rewards_next
     if nexts is not None and not lost and (nexts == model.rewards.reshape(-1)[rows]).all():

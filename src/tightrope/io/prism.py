@@ -4,12 +4,14 @@
 chain, in any order, after PRISM's line of counts or Storm's line ``mdp`` or ``dtmc``. ``.lab``: in
 PRISM's or Storm's form; the start state is the one labelled ``init``. ``.srew``: ``state reward``,
 earned at each step in the state. ``.trew``: ``state choice target reward``. Rewards are read from
-the files with the model's name unless `rewards` names others; costs are named by `costs`. What is
-not listed is zero. Choices are actions by their number; a state that no line leaves is a deadlock.
+the files with the model's name unless `rewards` names others; a cost that has a capacity from
+``MODEL.NAME.srew`` and ``.trew``, unless `costs` names others. What is not listed is zero. Choices
+are actions by their number; a state that no line leaves is a deadlock.
 """
 
 from __future__ import annotations
 
+import glob
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +50,7 @@ def load_prism(
     rewards : one or more ``.srew`` and ``.trew`` files, which add up, or an (S, A) array
         By default the files with the model's name.
     costs : mapping from the name of a cost to its file or files
+        By default the files ``MODEL.NAME.srew`` and ``.trew`` of the names in `capacities`.
     deadlock : 'error' or 'absorb'
         What to do with a state without choices.
     max_bytes : int
@@ -67,9 +70,11 @@ def load_prism(
             "'average', 'discounted' with discount=, 'episodic' with horizon="
         )
     reader = _Reader(path, max_bytes)
+    stem = str(path)[: -len("".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix))]
+    if costs is None:
+        costs = _cost_files(path, stem, fields.get("capacities"))
     parts = assemble(reader.entries, reader.num_states, reader.num_actions, deadlock=deadlock)
     found = dict(parts.fields)
-    stem = str(path)[: -len("".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix))]
     if rewards is None:
         rewards = [stem + end for end in (".srew", ".trew") if Path(stem + end).exists()]
         if not rewards and "rewards" not in fields:
@@ -80,7 +85,7 @@ def load_prism(
         found["rewards"] = rewards
     elif rewards:
         found |= parts.rewards(reader.payments(rewards))
-    found |= parts.costs({name: reader.payments(files) for name, files in (costs or {}).items()})
+    found |= parts.costs({name: reader.payments(files) for name, files in costs.items()})
     if fields.get("initial") is None:
         if labels is None and Path(stem + ".lab").exists():
             labels = stem + ".lab"
@@ -94,6 +99,27 @@ def load_prism(
         return FiniteMDP(**{**found, **fields})
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
+
+
+def _cost_files(path: Path, stem: str, capacities: Any) -> dict[str, Files]:
+    """Files beside the model of the costs that capacities name; a note of those left out."""
+    named = list(capacities) if isinstance(capacities, Mapping) else []
+    found: dict[str, Files] = {}
+    for name in named:
+        files = [f"{stem}.{name}{end}" for end in (".srew", ".trew")]
+        found[name] = [file for file in files if Path(file).exists()]
+        if not found[name]:
+            raise ModelError(f"{path}: no {' or '.join(files)} of the cost '{name}'; say costs=")
+    beside = path.parent.glob(glob.escape(Path(stem).name) + ".*.[st]rew")
+    left = sorted(file.name for file in beside if not named)
+    if left:
+        warnings.warn(
+            f"{path}: the files beside it with a name of their own ({', '.join(left)}) are not "
+            "read; they are costs if capacities name them",
+            ModelWarning,
+            stacklevel=4,
+        )
+    return found
 
 
 def _lines(
@@ -447,6 +473,11 @@ def save_prism(model: FiniteMDP, path: str | Path) -> None:
     untold = [f"the criterion {model.criterion}"]
     untold += ["capacities, and the names of the costs' files"] if model.num_costs else []
     untold += ["names"] if model.state_names or model.action_names else []
+    floors = [name for name, sense in zip(model.cost_names, model.senses) if sense == ">="]
+    untold += [f"that {', '.join(floors)} must be at least the capacity"] if floors else []
+    nexts = model.rewards_next
+    if nexts is not None and (nexts == model.rewards.reshape(-1)[rows]).all():
+        untold += ["that its rewards, equal to their means, are realised ones"]
     warnings.warn(f"{path} does not hold {'; '.join(untold)}", ModelWarning, stacklevel=3)
 
 

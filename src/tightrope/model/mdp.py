@@ -73,7 +73,7 @@ class FiniteMDP:
     costs : (m, S, A) or (m, H, S, A), or a mapping from name to (S, A) or (H, S, A)
     capacities : (m,) or a mapping from name to number
         What the expected cost may reach, in the units of the criterion.
-    senses : m of '<=' (default) and '>=', or a mapping from name to one
+    senses : m of '<=' (default) and '>=', or a mapping from name to one (others '<=')
         '>=' makes the capacity a floor.
     initial : (S,)
         Initial law; the default is all mass on state 0.
@@ -370,16 +370,16 @@ class FiniteMDP:
     def replace(self, **changes: Any) -> FiniteMDP:
         """A copy with other values for some of the constructor's keywords.
 
-        `capacities` may be a mapping that names only those that change. Replacing `rewards` or
-        `costs` drops the realised values that belonged to the old ones.
+        `capacities` and `senses` may be mappings that name only those that change. Replacing
+        `rewards` or `costs` drops the realised values that belonged to the old ones.
         """
         fields = self.to_dict()
-        if isinstance(changes.get("capacities"), Mapping):
-            wanted = changes["capacities"]
-            check_known(wanted, self.cost_names, "capacities")
-            changes["capacities"] = [
-                wanted.get(name, old) for name, old in zip(self.cost_names, self.capacities)
-            ]
+        for key in ("capacities", "senses"):
+            wanted = changes.get(key)
+            if isinstance(wanted, Mapping) and not isinstance(changes.get("costs"), Mapping):
+                check_known(wanted, self.cost_names, key)
+                old = zip(self.cost_names, fields[key])
+                changes[key] = [wanted.get(name, value) for name, value in old]
         if "rewards" in changes:
             fields.pop("rewards_next", None)
         if "costs" in changes:
@@ -605,8 +605,11 @@ class FiniteMDP:
             for i in range(count)
         ]
         capacities = by_name(capacities, names, "capacities")
+        if isinstance(senses, Mapping):
+            check_known(senses, names, "senses")
+            senses = [senses.get(name, "<=") for name in names]
         if senses is not None:
-            senses = as_sequence(by_name(senses, names, "senses"), "senses", "'<=' or '>='")
+            senses = as_sequence(senses, "senses", "'<=' or '>='")
         limits = real_array([] if capacities is None else capacities, "capacities").reshape(-1)
         if np.isnan(limits).any() or (~np.isfinite(limits)).any():
             i = int(np.flatnonzero(~np.isfinite(limits))[0])

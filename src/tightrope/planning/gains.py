@@ -101,7 +101,8 @@ def spread_bounds(frame: Frame, upper: FloatArray) -> FloatArray:
         return np.full(frame.labels.size, upper[0])
     stop = np.full(int(frame.merged.max()) + 1, -np.inf)
     stop[: frame.parts] = upper
-    return upper_values(frame.exits, np.zeros(frame.exits.pairs.size), stop)[frame.merged]
+    between = upper_values(frame.exits, np.zeros(frame.exits.pairs.size), stop)[frame.merged]
+    return np.minimum(between, upper.max())  # however slowly a policy may come to a component
 
 
 def report(frame: Frame, rewards: FloatArray, actions: IntArray, iterations: int) -> Gains:
