@@ -84,15 +84,17 @@ def baseline(problem: AdversarialProblem, table: np.ndarray, episodes: int) -> t
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="first seed; 5 on: worlds not tuned on")
     parser.add_argument("--horizons", default="1000,4000,16000,64000")
     parser.add_argument("--instance", type=int, help="one world for all seeds; default one a seed")
     parser.add_argument("--only", help="one of the four combinations")
     arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     horizons = [int(text) for text in arguments.horizons.split(",")]
     print(f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
     rows: dict[str, list[dict[str, float]]] = {}
     for episodes in horizons:
-        for seed in range(arguments.seeds):
+        for seed in seeds:
             world = seed if arguments.instance is None else arguments.instance
             for name, problem in four_combinations(episodes=episodes, seed=world).items():
                 if arguments.only not in (None, name):
@@ -136,7 +138,7 @@ def main() -> None:
             "beats_always_safe": all(row["reward"] > row["always_safe"] for row in last),
         }
         print(name, json.dumps(summary[name]))
-    for seed in range(arguments.seeds):
+    for seed in seeds:
         problem = four_combinations(episodes=horizons[-1], seed=seed)["stochastic-stochastic"]
         best = hindsight_plan(problem, horizons[-1], seed).value
         safest = margin(problem.loop_free, problem.constraints.tables[0]).policy
@@ -144,11 +146,11 @@ def main() -> None:
         for label, table in (("uniform", uniform), ("safest", safest)):
             reward, violation = baseline(problem, table, horizons[-1])
             print(f"{label} seed {seed}: passes {passes(reward, violation, best)}")
-    name = (
-        RESULTS
-        if arguments.instance is None
-        else RESULTS.with_stem(f"{RESULTS.stem}_instance_{arguments.instance}")
-    )
+    name = RESULTS
+    if arguments.instance is not None:
+        name = RESULTS.with_stem(f"{RESULTS.stem}_instance_{arguments.instance}")
+    elif arguments.first:
+        name = RESULTS.with_stem(f"{RESULTS.stem}_from_{arguments.first}")
     name.write_text(json.dumps({"summary": summary, "runs": rows}, indent=1))
 
 

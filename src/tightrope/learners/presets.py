@@ -18,14 +18,18 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "paper-experiments": {"bonus": "flat", "bonus_scale": 1e-3, "unvisited_bonus": 1.0},
     },
     "pdgd-ops": {
-        # C, 1/K and the radius by hand on random loop-free worlds (1, 5, 5, 5, 1) x 3 with m = 2,
-        # T = 1,000 to 16,000. A faster dual lowers the violation but lets it grow more steeply in
-        # T; a radius below 0.05 loses the true model.
-        "tuned": {"primal_scale": 0.004, "dual_scale": 5000.0, "radius_scale": 0.1},
+        # Searched on random loop-free worlds (1, 5, 5, 5, 1) x 3 with m = 2 (`four_combinations`,
+        # seeds 0-4), T = 1,000 to 16,000: C x .002 to .016, 1/K x 2,500 to 40,000, radius x .05,
+        # .07, .1. V_T is lambda_{T+1} / eta plus what the estimated model is off. That part is
+        # negative and grows more slowly in T, so a fast dual (a small lambda / eta) or a fast
+        # primal (more early error) lowers V_T and steepens its slope, to .8 at C x .004, 1/K x
+        # 10,000. A dual below 3,000 breaks V_T / T <= .05 at T = 64,000; a radius of .07 or less
+        # loses the true model (balls of successive epochs that do not meet).
+        "tuned": {"primal_scale": 0.012, "dual_scale": 3500.0, "radius_scale": 0.1},
         # The same without the cap T^(1/4) on the multipliers, to see whether it ever binds.
         "no-cap": {
-            "primal_scale": 0.004,
-            "dual_scale": 5000.0,
+            "primal_scale": 0.012,
+            "dual_scale": 3500.0,
             "radius_scale": 0.1,
             "cap": False,
         },
