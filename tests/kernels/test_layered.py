@@ -92,3 +92,28 @@ def test_losses_and_products(world):
     compiled.inner_products(policy, g, out)
     plain.inner_products(policy, g, out_plain)
     np.testing.assert_allclose(out, out_plain)
+
+
+def test_sums_that_need_the_truth(world):
+    loop_free, _, policy, rng = world
+    shape, m, ends = policy.shape, 2, np.array([0, 2, 3])
+    learners = [(rng.random(shape), rng.random(m)), (np.empty((0, 0)), np.empty(0))]
+    for q_hat, multipliers in learners:
+        both = []
+        for kernels in (compiled, plain):
+            draws = np.random.default_rng(1)
+            both.append(
+                tuple(
+                    np.zeros(size)
+                    for size in (shape, (m, *shape), 1, 1, shape, 1, (3, *shape), 3)
+                )
+            )
+            for episode in (1, 2, 3):
+                kernels.watch_episode(
+                    draws.random(shape), draws.random((m, *shape)), draws.random(1 + m),
+                    draws.random(shape), q_hat, multipliers, episode, ends, both[-1],
+                )  # fmt: skip
+        for left, right in zip(*both):
+            np.testing.assert_allclose(left, right)
+        assert both[0][2][0] == pytest.approx(multipliers.sum())
+        assert (both[0][6][1:] != 0).any(axis=(1, 2)).all()

@@ -165,27 +165,6 @@ def largest_interval_regret(indptr, indices, data, loss_sums, earned_sums, shape
 
 
 @kernel
-def play_layered(
-    indptr,
-    indices,
-    data,
-    policy,
-    uniforms,
-    rewards,
-    constraints,
-    occupancy,
-    states,
-    actions,
-    exact,
-    sampled,
-):
-    """One episode: exact and sampled totals of (reward, constraint_1, ...) into (1 + m,) arrays."""
-    layered_occupancy(indptr, indices, data, policy, occupancy)
-    layered_episode(indptr, indices, data, policy, uniforms, states, actions)
-    totals_of(rewards, constraints, occupancy, states, actions, exact, sampled)
-
-
-@kernel
 def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
     exact[:] = 0.0
     sampled[:] = 0.0
@@ -200,3 +179,35 @@ def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
         sampled[0] += rewards[states[k], actions[k]]
         for i in range(constraints.shape[0]):
             sampled[1 + i] += constraints[i, states[k], actions[k]]
+
+
+@kernel
+def watch_episode(rewards, constraints, exact, occupancy, q_hat, multipliers, episode, ends, sums):
+    """Add one episode to the sums of `simulation.adversarial`, which are in the order below.
+
+    `q_hat` (S, A) and `multipliers` (m,) are empty for learners that have none.
+    """
+    total_r, total_g, largest, error, loss, earned, loss_sums, earned_sums = sums
+    value, norm, off = exact[0], 0.0, 0.0
+    for i in range(multipliers.size):
+        value -= multipliers[i] * exact[1 + i]
+        norm += multipliers[i]
+    largest[0] = max(largest[0], norm)
+    earned[0] -= value
+    for x in range(rewards.shape[0]):
+        for a in range(rewards.shape[1]):
+            total_r[x, a] += rewards[x, a]
+            term = -rewards[x, a]
+            for i in range(constraints.shape[0]):
+                total_g[i, x, a] += constraints[i, x, a]
+                if multipliers.size:
+                    term += multipliers[i] * constraints[i, x, a]
+            loss[x, a] += term
+            if q_hat.size:
+                off += abs(occupancy[x, a] - q_hat[x, a])
+    error[0] += off if q_hat.size else np.nan
+    if ends.size:
+        place = np.searchsorted(ends, episode)
+        if ends[place] == episode:
+            loss_sums[place] = loss
+            earned_sums[place] = earned[0]

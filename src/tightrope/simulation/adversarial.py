@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import ConfigError, Status
-from tightrope.kernels.layered import layered_episode, layered_occupancy, totals_of
+from tightrope.kernels.layered import (
+    layered_episode,
+    layered_occupancy,
+    totals_of,
+    watch_episode,
+)
 from tightrope.learners.protocol import Experience, Learner, Stop
 from tightrope.metrics import Ledger, recording_grid
 from tightrope.model.policy import MixturePolicy, Policy, StochasticPolicy, probabilities
@@ -55,7 +60,7 @@ class AdversarialWorld:
         points = min(interval_points, episodes)
         ends = np.unique(np.rint(np.linspace(0, episodes, points + 1))).astype(np.int64)
         self.ends = ends if points else ends[:0]
-        self.sums = {
+        self.sums = {  # in the order of `watch_episode`
             "rewards": np.zeros(shape),
             "constraints": np.zeros((m, *shape)),
             "largest_multipliers": np.zeros(1),
@@ -142,32 +147,15 @@ class AdversarialWorld:
         r, g = experience.reward_tables, experience.constraint_tables
         assert r is not None
         assert g is not None
-        sums = self.sums
-        for j in range(len(exact)):  # one by one: however a run is cut, the sums are the same
-            sums["rewards"] += r[j]
-            sums["constraints"] += g[j]
-        multipliers = getattr(state, "multipliers", None)
-        self._note_multipliers(multipliers)
         q_hat = getattr(state, "q_hat", None)
-        off = np.nan if q_hat is None else np.abs(self._occupancy - q_hat).sum()
-        for _ in range(len(exact)):
-            sums["occupancy_error"] += off
-        if self.ends.size:
-            for j in range(len(exact)):
-                sums["loss"] -= r[j]
-                sums["earned"] -= exact[j, 0]
-                if multipliers is not None:
-                    sums["loss"] += np.tensordot(multipliers, g[j], axes=1)
-                    sums["earned"] += multipliers @ exact[j, 1:]
-                place = np.searchsorted(self.ends, experience.first + j)
-                if self.ends[place] == experience.first + j:
-                    sums["loss_sums"][place] = sums["loss"]
-                    sums["earned_sums"][place] = sums["earned"][0]
-
-    def _note_multipliers(self, multipliers: FloatArray | None) -> None:
-        if multipliers is not None:
-            largest = self.sums["largest_multipliers"]
-            np.maximum(largest, multipliers.sum(), out=largest)
+        multipliers = getattr(state, "multipliers", None)
+        q_hat = np.empty((0, 0)) if q_hat is None else q_hat
+        multipliers = np.empty(0) if multipliers is None else multipliers
+        for j in range(len(exact)):  # one by one: however a run is cut, the sums are the same
+            watch_episode(
+                r[j], g[j], exact[j], self._occupancy, q_hat, multipliers,
+                experience.first + j, self.ends, tuple(self.sums.values()),
+            )  # fmt: skip
 
     def averages(self) -> tuple[FloatArray, FloatArray]:
         """Exact averages of the tables played so far."""
@@ -180,7 +168,7 @@ class AdversarialWorld:
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Go on from what `arrays` returned."""
         self.episode = int(arrays["episode"])
-        self.sums = {name: np.array(v) for name, v in arrays.items() if name != "episode"}
+        self.sums = {name: np.array(arrays[name]) for name in self.sums}
         self._block, self._policy = -1, None
 
 
@@ -341,7 +329,10 @@ def summary(session: Any) -> AdversarialRun:
     world, carry = session.world, session.ledger.carry
     m = session.model.num_constraints
     optimum, columns = settled(session)
-    world._note_multipliers(getattr(session.state, "multipliers", None))
+    largest = max(
+        float(world.sums["largest_multipliers"][0]),
+        float(np.sum(getattr(session.state, "multipliers", 0.0))),  # lambda_{T+1}
+    )
     rewards, constraints = world.averages()
     return AdversarialRun(
         problem=session.model,
@@ -357,7 +348,7 @@ def summary(session: Any) -> AdversarialRun:
         positive_violations=carry[1 + m : 1 + 2 * m].copy(),
         average_rewards=rewards,
         average_constraints=constraints,
-        largest_multipliers=float(world.sums["largest_multipliers"][0]),
+        largest_multipliers=largest,
         occupancy_error=float(world.sums["occupancy_error"][0]),
         interval_ends=world.ends,
         loss_sums=world.sums["loss_sums"],

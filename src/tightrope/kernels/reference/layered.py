@@ -88,26 +88,23 @@ def largest_interval_regret(indptr, indices, data, loss_sums, earned_sums, shape
     return best, first, last
 
 
-def play_layered(
-    indptr,
-    indices,
-    data,
-    policy,
-    uniforms,
-    rewards,
-    constraints,
-    occupancy,
-    states,
-    actions,
-    exact,
-    sampled,
-):
-    layered_occupancy(indptr, indices, data, policy, occupancy)
-    layered_episode(indptr, indices, data, policy, uniforms, states, actions)
-    totals_of(rewards, constraints, occupancy, states, actions, exact, sampled)
-
-
 def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
     tables = np.concatenate([rewards[None], constraints])
     exact[:] = (tables * occupancy).sum(axis=(1, 2))
     sampled[:] = tables[:, states[:-1], actions].sum(axis=1)
+
+
+def watch_episode(rewards, constraints, exact, occupancy, q_hat, multipliers, episode, ends, sums):
+    total_r, total_g, largest, error, loss, earned, loss_sums, earned_sums = sums
+    total_r += rewards
+    total_g += constraints
+    largest[0] = max(largest[0], multipliers.sum())
+    error += np.abs(occupancy - q_hat).sum() if q_hat.size else np.nan
+    loss -= rewards
+    earned -= exact[0]
+    if multipliers.size:
+        loss += np.tensordot(multipliers, constraints, axes=1)
+        earned += multipliers @ exact[1:]
+    if episode in ends:
+        loss_sums[ends == episode] = loss
+        earned_sums[ends == episode] = earned
