@@ -31,6 +31,8 @@ class Arm:
     episodes : length of a run (steps for a single stream)
     parameters : keywords of the problem's function
     changes : fields of the learner's Config to replace
+    horizon : whether this is one of several lengths, which its name in the results then says
+    seeds : how many of the experiment's seeds it is run with; 0 for all
     """
 
     problem: str
@@ -39,13 +41,20 @@ class Arm:
     parameters: dict[str, Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     feedback: Feedback = "sampled"
+    horizon: bool = False
+    seeds: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The problem's name in tables and figures."""
+        return Path(self.problem).stem + (f"-T{self.episodes}" if self.horizon else "")
 
     @property
     def label(self) -> str:
         """A file name for the arm."""
         bare, preset = split_name(self.learner)
         extra = [f"{k}={v}" for k, v in sorted({**self.parameters, **self.changes}.items())]
-        parts = [Path(self.problem).stem, f"{bare}@{preset}", *extra, self.feedback]
+        parts = [self.shown, f"{bare}@{preset}", *extra, self.feedback]
         text = "--".join(parts)
         return "".join(c if c.isalnum() or c in "-@=._" else "_" for c in text)
 
@@ -63,7 +72,7 @@ class Experiment:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `experiment.toml` holds them."""
         out = dataclasses.asdict(self)
-        out["arms"] = [{k: v for k, v in arm.items() if v != {}} for arm in out["arms"]]
+        out["arms"] = [{k: v for k, v in arm.items() if v not in ({}, 0)} for arm in out["arms"]]
         return out
 
 
@@ -124,14 +133,15 @@ def make_experiment(
     if learners is not None:
         if not learners or len(set(learners)) != len(learners):
             raise ConfigError(f"learners must be distinct names, got {','.join(learners)!r}")
-        firsts = {(a.problem, str(a.parameters), a.feedback): a for a in reversed(arms)}
+        firsts = {(a.shown, str(a.parameters), a.feedback): a for a in reversed(arms)}
         arms = tuple(
             dataclasses.replace(first, learner=learner, changes={})
             for first in reversed(firsts.values())
             for learner in learners
         )
     if episodes is not None:
-        arms = tuple(dataclasses.replace(arm, episodes=episodes) for arm in arms)
+        arms = tuple(dataclasses.replace(arm, episodes=episodes, horizon=False) for arm in arms)
+        arms = tuple({arm.label: arm for arm in arms}.values())
     out = dataclasses.replace(
         base,
         arms=arms,

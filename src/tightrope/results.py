@@ -45,8 +45,12 @@ class Job:
 
 def jobs_of(experiment: Experiment) -> list[Job]:
     """Every run of an experiment, seed by seed, so that early results cover all arms."""
-    seeds = range(experiment.seed, experiment.seed + experiment.seeds)
-    return [Job(arm, seed, experiment.delta) for seed in seeds for arm in experiment.arms]
+    return [
+        Job(arm, experiment.seed + i, experiment.delta)
+        for i in range(experiment.seeds)
+        for arm in experiment.arms
+        if not 0 < arm.seeds <= i
+    ]
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -89,12 +93,14 @@ def open_folder(folder: Path, experiment: Experiment, *, resume: bool) -> None:
                     f"{folder} already holds another experiment ({name} {found.get(name)!r}, not "
                     f"{wanted[name]!r}); choose another --out"
                 )
-        lengths = {arm["problem"]: arm["episodes"] for arm in found["arms"]}
-        for arm in wanted["arms"]:
-            if lengths.get(arm["problem"], arm["episodes"]) != arm["episodes"]:
+        lengths = {
+            arm["problem"]: arm["episodes"] for arm in found["arms"] if not arm.get("horizon")
+        }
+        for arm in experiment.arms:
+            if not arm.horizon and lengths.get(arm.problem, arm.episodes) != arm.episodes:
                 raise ResultError(
-                    f"{folder} already holds another experiment ({lengths[arm['problem']]} "
-                    f"episodes, not {arm['episodes']}); choose another --out"
+                    f"{folder} already holds another experiment ({lengths[arm.problem]} "
+                    f"episodes, not {arm.episodes}); choose another --out"
                 )
         if not resume:
             raise ResultError(
@@ -123,7 +129,7 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
     """Write a finished run; its JSON comes last and marks it as finished."""
     rows = len(run.columns["episode"])
     keys = {
-        "problem": pa.array([Path(run.problem).stem] * rows, pa.string()),
+        "problem": pa.array([job.arm.shown] * rows, pa.string()),
         "learner": pa.array([run.learner] * rows, pa.string()),
         "preset": pa.array([run.preset] * rows, pa.string()),
         "guarantee": pa.array([run.guarantee] * rows, pa.string()),
@@ -135,7 +141,7 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
     own |= {name: pa.array(v) for name, v in sorted(run.diagnostics.items())}
     write_table(part_path(folder, job, ".info.parquet"), pa.table({**keys, **own}))
     record = {
-        "problem": Path(run.problem).stem,
+        "problem": job.arm.shown,
         "learner": run.learner,
         "preset": run.preset,
         "guarantee": run.guarantee,
