@@ -84,7 +84,9 @@ def baseline(problem: AdversarialProblem, table: np.ndarray, episodes: int) -> t
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=0, help="first seed; 5 on: worlds not tuned on")
+    parser.add_argument(
+        "--first", type=int, default=0, help="first seed; 5 on: worlds not tuned on"
+    )
     parser.add_argument("--horizons", default="1000,4000,16000,64000")
     parser.add_argument("--instance", type=int, help="one world for all seeds; default one a seed")
     parser.add_argument("--only", help="one of the four combinations")

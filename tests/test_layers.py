@@ -19,6 +19,7 @@ ORDER = [
     {"simulation"},
     {"experiment", "experiments"},
     {"results"},
+    {"slopes"},
     {"plots", "pictures", "engines"},
     {"launch"},
     {"adapter", "cli", "__main__"},

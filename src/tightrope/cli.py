@@ -381,6 +381,10 @@ def _print_summary(summary: dict[str, Any]) -> None:
             f"{row['problem']:14} {row['learner']:26} last {row['window']} {row['unit']}: "
             f"reward {_four(row['reward'])} (optimum {row['optimum']:.4f}){costs}"
         )
+    if summary["slopes"]:
+        from tightrope.slopes import slopes_text
+
+        typer.echo(slopes_text(summary["slopes"]))
     if summary["budgets"]:
         from tightrope.simulation.budgets import table_text
 

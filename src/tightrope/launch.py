@@ -24,6 +24,7 @@ from tightrope.results import (
     load_results,
     open_folder,
 )
+from tightrope.slopes import write_slopes
 
 PLAIN_SECONDS = 10.0
 
@@ -77,6 +78,7 @@ def launch(
         raise ResultError(f"{len(missing)} runs left no result, first: {missing[0].label}")
     from tightrope.plots import draw_figures
 
+    slopes = write_slopes(folder, experiment)
     figures = draw_figures(folder)
     return {
         "folder": str(folder),
@@ -84,6 +86,7 @@ def launch(
         "seconds": time.perf_counter() - started,
         "figures": [str(path) for path in figures],
         "arms": summarise(folder),
+        "slopes": slopes,
         "budgets": load_budgets(folder) if (folder / "budgets.json").exists() else [],
     }
 

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from tightrope.experiments.brantley_figure_1 import COUNTERPARTS, figure_curves, program_curves
 from tightrope.metrics import align, interval
 from tightrope.results import group_name, load_bounds, load_meta, load_results
+from tightrope.slopes import load_slopes
 from tightrope.types import FloatArray, IntArray
 
 # Okabe and Ito's colours, yellow left out
@@ -48,6 +49,9 @@ def draw_figures(folder: str | Path) -> list[Path]:
     target = folder / "figures"
     target.mkdir(exist_ok=True)
     out = []
+    # other lengths of a problem are points of `draw_slopes`
+    main = {arm["problem"] for arm in meta["arms"] if not arm["horizon"]}
+    table = table.filter(pc.is_in(table["problem"], pa.array(sorted(main))))
     for problem in table["problem"].unique().to_pylist():
         rows = table.filter(pc.equal(table["problem"], problem))
         arms = [arm for arm in meta["arms"] if arm["problem"] == problem]
@@ -61,7 +65,7 @@ def draw_figures(folder: str | Path) -> list[Path]:
             plt.close(figure)
     if meta["experiment"] == "brantley-figure-1":
         out += draw_figure_1(folder, table, meta)
-    return out + draw_bounds(folder, table)
+    return out + draw_bounds(folder, table) + draw_slopes(folder)
 
 
 def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[Path]:
@@ -246,7 +250,8 @@ def draw_bounds(folder: Path, table: pa.Table) -> list[Path]:
         return []
     out = []
     entries = [e for e in load_bounds(folder) if any(r["quantity"] == "R_T" for r in e["bounds"])]
-    for problem in sorted({entry["problem"] for entry in entries}):
+    shown = {entry["problem"] for entry in entries} & set(table["problem"].unique().to_pylist())
+    for problem in sorted(shown):
         rows = table.filter(pc.equal(table["problem"], problem))
         own = [entry for entry in entries if entry["problem"] == problem]
         with plt.rc_context(STYLE):
@@ -293,3 +298,40 @@ def _bounds_figure(problem: str, rows: pa.Table, entries: list[dict[str, Any]]) 
     figure.suptitle(f"{problem}: measured against the theorem, mean over seeds", fontsize=9)
     figure.tight_layout()
     return figure
+
+
+def draw_slopes(folder: Path) -> list[Path]:
+    """Final R_T and V_T against T, log-log: a point a run, the fitted line, its slope and interval.
+
+    Values below 1, good runs among them, are drawn (and fitted) at 1.
+    """
+    if not (folder / "slopes.json").exists():
+        return []
+    entries = load_slopes(folder)
+    arms = list(dict.fromkeys((row["problem"], row["learner"]) for row in entries))
+    with plt.rc_context(STYLE):
+        figure, panels = plt.subplots(1, 2, figsize=(10.0, 3.6 + 0.16 * len(arms)), sharex=True)
+        for axes, quantity in zip(panels, ("R_T", "V_T")):
+            for row in entries:
+                if row["quantity"] != quantity:
+                    continue
+                i = arms.index((row["problem"], row["learner"]))
+                colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+                horizons = np.array(row["horizons"], dtype=np.float64)
+                values = np.maximum(np.array(row["values"]), 1.0)
+                axes.plot(horizons, values, marker, color=colour, ms=4, mfc="white")
+                at = np.unique(horizons)
+                fit = np.exp(np.log(values).mean() - row["slope"] * np.log(horizons).mean())
+                label = f"{row['problem']}, {row['learner']}: {row['slope']:.2f} "
+                label += f"[{row['low']:.2f}, {row['high']:.2f}]"
+                axes.plot(at, fit * at ** row["slope"], color=colour, lw=1.3, label=label)
+            axes.set(xscale="log", yscale="log", xlabel="T", ylabel=f"{quantity}, at least 1")
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7)
+        figure.suptitle("one point a run, constants set for each T; slope and its 95% interval")
+        figure.tight_layout()
+        out = [folder / "figures" / f"slopes.{suffix}" for suffix in ("png", "pdf")]
+        for path in out:
+            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+            figure.savefig(path, bbox_inches="tight", metadata=metadata)
+        plt.close(figure)
+    return out

@@ -142,6 +142,7 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
     write_table(part_path(folder, job, ".info.parquet"), pa.table({**keys, **own}))
     record = {
         "problem": job.arm.shown,
+        "horizon": job.arm.horizon,
         "learner": run.learner,
         "preset": run.preset,
         "guarantee": run.guarantee,
@@ -225,7 +226,7 @@ def load_bounds(folder: str | Path) -> list[dict[str, Any]]:
 
     Raises ResultError if no run of the folder has a theorem to be held against.
     """
-    return _load_list(
+    return load_list(
         Path(folder) / "bounds.json",
         "table of bounds; runs of pdgd-ops, uc-o-gdps and uc-o-reps on loop-free problems",
     )
@@ -236,10 +237,10 @@ def load_budgets(folder: str | Path) -> list[dict[str, Any]]:
 
     Raises ResultError if the folder has no such run.
     """
-    return _load_list(Path(folder) / "budgets.json", "report on budgets; runs of conrl-knapsack")
+    return load_list(Path(folder) / "budgets.json", "report on budgets; runs of conrl-knapsack")
 
 
-def _load_list(path: Path, what: str) -> list[dict[str, Any]]:
+def load_list(path: Path, what: str) -> list[dict[str, Any]]:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:

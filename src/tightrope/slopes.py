@@ -10,11 +10,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
-from tightrope.errors import ConfigError
 from tightrope.experiment import Experiment
-from tightrope.results import group_name, is_finished, jobs_of, part_path, write_atomic
+from tightrope.results import (
+    group_name,
+    is_finished,
+    jobs_of,
+    load_list,
+    part_path,
+    write_atomic,
+)
 from tightrope.theory import log_log_slope
 
 Row = dict[str, Any]
@@ -28,52 +35,50 @@ def write_slopes(folder: Path, experiment: Experiment) -> list[Row]:
     value at the longest T, over T) and `optimum` per episode there. Empty, and no file, without
     such arms.
     """
-    finals: dict[tuple[str, str], list[Row]] = {}
+    arms: dict[tuple[str, str], list[Row]] = {}
     for job in jobs_of(experiment):
         if is_finished(folder, job):
             table = pq.read_table(part_path(folder, job, ".parquet"))
             last = table.slice(len(table) - 1).to_pylist()[0]
-            key = (Path(job.arm.problem).stem, group_name(last["learner"], last["preset"]))
             record = json.loads(part_path(folder, job, ".json").read_text())
-            finals.setdefault(key, []).append({**last, "optimum": record["optimum"]["value"]})
-    rows = []
-    for (problem, learner), runs in finals.items():
-        if len({run["episode"] for run in runs}) < 2 or len(runs) < 3:
-            continue
-        for quantity in ("R_T", "V_T"):
-            values = [final(run, quantity) for run in runs]
-            if any(value is None for value in values):
-                continue
-            rows.append({"problem": problem, "learner": learner, **slope_row(quantity, runs)})
+            key = (Path(job.arm.problem).stem, group_name(last["learner"], last["preset"]))
+            arms.setdefault(key, []).append({**last, "optimum": record["optimum"]["value"]})
+    rows = [
+        {"problem": problem, "learner": learner, **row}
+        for (problem, learner), runs in arms.items()
+        if len(runs) > 2 and len({run["episode"] for run in runs}) > 1
+        for row in slopes_of(runs)
+    ]
     if rows:
         write_atomic(folder / "slopes.json", json.dumps(rows, indent=1).encode())
     return rows
 
 
-def final(run: Row, quantity: str) -> float | None:
-    """R_T, or V_T: the largest signed violation; None without constraints."""
-    if quantity == "R_T":
-        return float(run["regret"])
-    names = [f"violation_{i}" for i in range(len(run)) if run.get(f"violation_{i}") is not None]
-    return max((float(run[name]) for name in names), default=None)
-
-
-def slope_row(quantity: str, runs: list[Row]) -> Row:
+def slopes_of(runs: list[Row]) -> list[Row]:
+    """R_T, and V_T (the largest signed violation) with constraints; `runs` are last rows."""
     horizons = [int(run["episode"]) for run in runs]
-    values = [final(run, quantity) for run in runs]
-    slope, low, high = log_log_slope(horizons, values)
-    longest = [run for run in runs if run["episode"] == max(horizons)]
-    return {
-        "quantity": quantity,
-        "horizons": horizons,
-        "seeds": [int(run["seed"]) for run in runs],
-        "values": values,
-        "slope": slope,
-        "low": low,
-        "high": high,
-        "worst_rate": max(final(run, quantity) / run["episode"] for run in longest),
-        "optimum": longest[0]["optimum"],
-    }
+    names = [name for name in runs[0] if name.startswith("violation_") and "plus" not in name]
+    finals = {"R_T": [float(run["regret"]) for run in runs]}
+    if names:
+        finals["V_T"] = [max(float(run[name]) for name in names) for run in runs]
+    out = []
+    for quantity, values in finals.items():
+        slope, low, high = log_log_slope(np.array(horizons), np.array(values))
+        ends = [(x, run) for x, run in zip(values, runs) if run["episode"] == max(horizons)]
+        out.append(
+            {
+                "quantity": quantity,
+                "horizons": horizons,
+                "seeds": [int(run["seed"]) for run in runs],
+                "values": values,
+                "slope": slope,
+                "low": low,
+                "high": high,
+                "worst_rate": max(x for x, _ in ends) / max(horizons),
+                "optimum": ends[0][1]["optimum"],
+            }
+        )
+    return out
 
 
 def slopes_text(rows: list[Row]) -> str:
@@ -100,6 +105,4 @@ def slopes_text(rows: list[Row]) -> str:
 
 def load_slopes(folder: str | Path) -> list[Row]:
     """`slopes.json`; ResultError if the experiment has no arm with several lengths."""
-    from tightrope.results import load_list
-
     return load_list(Path(folder) / "slopes.json", "slopes; experiments with several lengths")

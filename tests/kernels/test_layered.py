@@ -104,8 +104,7 @@ def test_sums_that_need_the_truth(world):
             draws = np.random.default_rng(1)
             both.append(
                 tuple(
-                    np.zeros(size)
-                    for size in (shape, (m, *shape), 1, 1, shape, 1, (3, *shape), 3)
+                    np.zeros(size) for size in (shape, (m, *shape), 1, 1, shape, 1, (3, *shape), 3)
                 )
             )
             for episode in (1, 2, 3):

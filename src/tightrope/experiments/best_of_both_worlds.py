@@ -2,8 +2,9 @@
 
 [BOBW] Germano et al. 2023. The four combinations of stochastic and adversarial rewards and
 constraints, with Condition 2 broken (L = 4, m = 2, rho = 1) and met (L = 2, m = 1, rho = 1.7 at
-T = 1e6); the switching instance; the impossibility in its two worlds; and the ten-layer example
-that shows why the printed alpha is wrong.
+T = 1e6), each with the cap of the multipliers in place and removed; PDGD-OPS at several T, for
+slopes; the switching instance; the impossibility in its two worlds; and the ten-layer example that
+shows why the printed alpha is wrong.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ EXAMPLES = ("pdgd-ops", "oracle")
 
 def best_of_both_worlds(*, quick: bool = False) -> Experiment:
     """The experiment; `quick` keeps every problem and shortens the runs."""
-    long = 500 if quick else 16_000
+    long, others = (500, (125, 250)) if quick else (16_000, (1_000, 4_000, 64_000))
     condition_2 = 500 if quick else 1_000_000
-    arms = [
-        Arm(problem=f"loop-free-{rewards}-{constraints}", learner=learner, episodes=long)
-        for rewards, constraints in product(KINDS, KINDS)
-        for learner in COMPARED
-    ]
-    arms += [Arm(problem="switching", learner=learner, episodes=long) for learner in COMPARED]
+    arms = []
+    for rewards, constraints in product(KINDS, KINDS):
+        problem = f"loop-free-{rewards}-{constraints}"
+        arms += [Arm(problem=problem, learner=name, episodes=long) for name in COMPARED]
+        arms.append(Arm(problem=problem, learner="pdgd-ops@no-cap", episodes=long))
+        arms += [Arm(problem=problem, learner="pdgd-ops", episodes=T, horizon=True) for T in others]
+    arms += [Arm(problem="switching", learner=name, episodes=long) for name in COMPARED]
     arms += [
         Arm(
             problem=f"condition-2-{rewards}-{constraints}",
             learner=learner,
             episodes=condition_2,
+            seeds=1,
         )
         for rewards, constraints in product(KINDS, KINDS)
-        for learner in ("pdgd-ops", "pdgd-ops@no-cap", "oracle")
+        for learner in (*COMPARED, "pdgd-ops@no-cap")
     ]
     examples: dict[str, Any] = {
         "impossibility": ("relief", "trap"),
