@@ -95,7 +95,7 @@ def test_losses_and_products(world):
 
 
 def test_sums_that_need_the_truth(world):
-    loop_free, _, policy, rng = world
+    _, _, policy, rng = world
     shape, m, ends = policy.shape, 2, np.array([0, 2, 3])
     learners = [(rng.random(shape), rng.random(m)), (np.empty((0, 0)), np.empty(0))]
     for q_hat, multipliers in learners:
