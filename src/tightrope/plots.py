@@ -94,7 +94,7 @@ def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[P
                 own = _of_arm(rows, arm).to_pandas()
                 colour, label = COLOURS[i], group_name(arm["learner"], arm["preset"])
                 if problem == "mars-rover-stream":
-                    colour = COLOURS[-2]
+                    colour = "0.45"
                 theirs = [
                     row for row in program
                     if row["problem"] == problem

@@ -44,7 +44,10 @@ def test_first_good():
 def test_comparison_of_a_results_folder(tmp_path):
     """Means over the last ten policies, and over all of them for ApproPO."""
     rows = []
-    for learner, preset in (("conrl-lagrangian", "paper-experiments"), ("appropo", "tuned")):
+    for learner, preset in (
+        ("conrl-lagrangian", "paper-experiments"),
+        ("appropo", "privileged-costs"),
+    ):
         for seed in (0, 1):
             for k in range(1, 101):
                 rows.append({
@@ -57,7 +60,7 @@ def test_comparison_of_a_results_folder(tmp_path):
     # rewards at k = 91..100 have mean 0.955 and at k = 1..100 mean 0.505; seeds differ by 1
     assert "| conrl-vi | 100 | 1.171 ± 0.149 | 1.059 ± 0.144 | 82 | 1.455 ± 0.707" in text
     assert "| appropo | 100 | 1.483 ± 0.025 | 1.466 ± 0.027 | 143 | 1.005 ± 0.707" in text
-    assert "| appropo@tuned | not by 100 |" in text
+    assert "| appropo@privileged-costs | not by 100 |" in text
 
 
 OPTIMA = {"mars-rover": (1.5, 0.3), "box": (1.7, 0.1), "mars-rover-stream": (0.068, 0.01)}

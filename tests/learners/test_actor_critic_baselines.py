@@ -7,6 +7,8 @@ from scipy.optimize import minimize
 import tightrope as tr
 from tightrope.errors import ConfigError
 from tightrope.learners.appropo import project_polar
+from tightrope.learners.protocol import Experience
+from tightrope.learners.registry import make_config
 from tightrope.simulation.runner import run
 
 
@@ -73,3 +75,38 @@ def test_refusals():
         run("mars-rover", "appropo", episodes=5, reward_floor=31.0)
     with pytest.raises(ConfigError, match="entropy"):
         run("mars-rover", "rcpo", episodes=5, entropy=-1.0)
+
+
+def test_privileged_costs_are_the_exact_ones():
+    """The multiplier follows the exact excess, not what was sampled."""
+    model = tr.problems.random_cmdp(6, 2, horizon=4, num_costs=2, seed=1)
+    own = {"multiplier_step": 0.5, "actor_step": 0.01}
+    given = run(model, "rcpo@privileged-costs", episodes=40, seed=2, **own)
+    sampled = run(model, "rcpo", episodes=40, seed=2, **own)
+    for i in range(2):
+        exact, moved = given.columns[f"cost_{i}"] - model.capacities[i], 0.0
+        for k in range(40):
+            moved = max(0.0, moved + 0.5 * exact[k])
+            assert given.diagnostics[f"multiplier_{i}"][k] == pytest.approx(moved)
+    assert (given.diagnostics["multiplier_0"] != sampled.diagnostics["multiplier_0"]).any()
+    assert given.guarantee is None
+    assert given.config["privileged_costs"]
+
+
+def test_appropo_with_privileged_costs_measures_its_policies():
+    model = tr.problems.random_cmdp(6, 2, horizon=4, num_costs=1, seed=1)
+    spec = model.spec()
+    learner, config = make_config(
+        "appropo@privileged-costs", spec, episodes=9, delta=0.1, reward_floor=1.0
+    )
+    state = learner.init(spec, config)
+    shape = (3, 4)
+    seen = Experience(
+        first=1, states=np.zeros((3, 5), np.int32), actions=np.zeros(shape, np.int32),
+        rewards=np.ones(shape), costs=np.ones((*shape, 1)), exact=np.array([1.25, 0.5]),
+    )  # fmt: skip
+    state, _ = learner.update(state, seen)
+    assert state.measured == pytest.approx([3.75, 1.5])
+    seen.exact = None
+    with pytest.raises(ConfigError, match="needs a model"):
+        learner.update(state, seen)

@@ -31,12 +31,15 @@ BOX = {
     "rcpo": {"multiplier_step": 1e-2},
     "appropo": {"reward_floor": 1.58, "round_episodes": 25, "step": 10.0},
 }
-LEARNERS = ("conrl", "conrl-lagrangian", "conrl-lagrangian@paper-experiments", "rcpo", "appropo")
+LEARNERS = (
+    "conrl", "conrl-lagrangian", "conrl-lagrangian@paper-experiments", "rcpo", "appropo",
+    "rcpo@privileged-costs", "appropo@privileged-costs",
+)  # fmt: skip
 # Which of our arms each curve of the program is set beside.
 COUNTERPARTS = {
     "conrl-vi": "conrl-lagrangian@paper-experiments",
-    "rcpo": "rcpo@tuned",
-    "appropo": "appropo@tuned",
+    "rcpo": "rcpo@privileged-costs",
+    "appropo": "appropo@privileged-costs",
 }
 GOOD = {"mars-rover": (1.47, 0.35), "box": (1.70, 0.15)}
 STAYS = 50  # trajectories
@@ -48,7 +51,8 @@ def brantley_figure_1(*, quick: bool = False) -> Experiment:
     arms = []
     for problem, length in LENGTH.items():
         for learner in LEARNERS:
-            changes = BOX.get(learner, {}) if problem == "box" else {}
+            same = learner.removesuffix("@privileged-costs")
+            changes = BOX.get(same, {}) if problem == "box" else {}
             # the published program shows its learners the conditional means
             feedback = "mean" if learner.endswith("@paper-experiments") else "sampled"
             arms.append(

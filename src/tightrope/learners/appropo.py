@@ -14,8 +14,14 @@ played, so the mixture's value is the mean of the exact values of all episodes s
 
 Deviations:
 1. The oracle is the tabular actor-critic of `learners.rcpo`, kept from round to round (the paper
-   warm-starts in the same way); no cache of earlier policies.
-2. Feasibility only: a reward floor is one more constraint. Floors ('>=' costs) are not offered.
+   warm-starts in the same way), and lambda moves after every round, as with a best-response oracle.
+2. No cache of policies. The published program asks only for a positive response, lambda @ z <= 0:
+   it first looks for one among earlier policies, at no cost in trajectories, and moves lambda only
+   when it has one. Rounds that play nothing cannot be measured exactly by what is played.
+3. Feasibility only: a reward floor is one more constraint. Floors ('>=' costs) are not offered.
+4. `privileged_costs` (preset `privileged-costs`) is no learner's setting: a round is measured by
+   the exact reward and costs of its policies in the true model, as in the program of [CON]'s
+   authors.
 """
 
 from __future__ import annotations
@@ -46,6 +52,8 @@ class Config:
     momentum : float in [0, 1)
     round_episodes : int >= 1
         Trajectories of a round.
+    privileged_costs : bool
+        Be given the policies' exact reward and costs, which no learner can know.
     actor_step, critic_step, entropy
         Of the oracle.
     """
@@ -55,6 +63,7 @@ class Config:
     step: float = 1.0
     momentum: float = 0.0
     round_episodes: int = 20
+    privileged_costs: bool = False
     actor_step: float = 1e-3
     critic_step: float = 1e-3
     entropy: float = 1e-3
@@ -129,7 +138,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     e, spec, config = experience, state.spec, state.config
     # best response: maximise -lambda @ z
     rcpo.train(state.tables, spec, config, e, -state.weights[0], state.weights[1:-1])  # type: ignore[arg-type]
-    state.measured += [e.rewards.sum(), *e.costs.sum(axis=(0, 1))]
+    state.measured += rcpo.measured(e, config.privileged_costs).sum(axis=0)
     state.seen += len(e.actions)
     if state.seen >= config.round_episodes:
         # loss of the lambda player: -lambda @ (z_hat, kappa)

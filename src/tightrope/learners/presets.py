@@ -171,6 +171,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "entropy": 0.1,
             "multiplier_step": 1e-3,
         },
+        # The same, given the exact costs of its policies as in the authors' program: privileged.
+        "privileged-costs": {
+            "actor_step": 0.05,
+            "critic_step": 0.05,
+            "entropy": 0.1,
+            "multiplier_step": 1e-3,
+            "privileged_costs": True,
+        },
         # Published: Adam 1e-3, entropy 1e-3, multiplier step 1e-3 (Box: give 1e-2), no bound.
         "paper-experiments": {
             "actor_step": 1e-3,
@@ -183,6 +191,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         # Search over actor steps 0.02..0.1, entropy 0.001..0.1, steps 0.1..1 and rounds of 20 and
         # 100, Mars rover, 4,000 episodes. The floor is the problem's (1.4 Mars rover, 1.58 Box).
         "tuned": {"actor_step": 0.05, "critic_step": 0.05, "entropy": 0.05, "reward_floor": 1.4},
+        # The same, given exact rewards and costs as in the authors' program: privileged.
+        "privileged-costs": {
+            "actor_step": 0.05,
+            "critic_step": 0.05,
+            "entropy": 0.05,
+            "reward_floor": 1.4,
+            "privileged_costs": True,
+        },
         # Published: momentum 0.9, step 1/sqrt(t) (Box: 10/sqrt(t), 25 trajectories a round).
         "paper-experiments": {"momentum": 0.9, "step": 1.0, "reward_floor": 1.4},
     },

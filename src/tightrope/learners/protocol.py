@@ -63,6 +63,9 @@ class Experience:
     reward_tables : (n, S, A) or None
         Full information: the reward of every pair in each of the episodes.
     constraint_tables : (n, m, S, A) or None
+    exact : (1 + m,) or None
+        Privileged: the exact expected reward and costs of what was played, for configurations with
+        `privileged_costs` only.
     """
 
     first: int
@@ -73,6 +76,7 @@ class Experience:
     components: IntArray | None = None
     reward_tables: FloatArray | None = None
     constraint_tables: FloatArray | None = None
+    exact: FloatArray | None = None
 
 
 Info = dict[str, float | FloatArray]

@@ -13,6 +13,8 @@ Deviations:
 1. Actor and critic are tables (softmax logits and state values) under Adam, one step a trajectory,
    instead of networks; undiscounted returns, since the constraint is on the undiscounted cost.
 2. The paper has one constraint; here every constraint has its multiplier.
+3. `privileged_costs` (preset `privileged-costs`) is no learner's setting: the multipliers are moved
+   by the exact cost of the policy in the true model, as in the program of [CON]'s authors.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class Config:
         eta: slower than the actor.
     multiplier_bound : float > 0
         lambda_max; infinite by default.
+    privileged_costs : bool
+        Be given the policy's exact costs, which no learner can know.
     """
 
     actor_step: float = 1e-3
@@ -51,6 +55,7 @@ class Config:
     entropy: float = 1e-3
     multiplier_step: float = 1e-3
     multiplier_bound: float = float("inf")
+    privileged_costs: bool = False
 
     def __post_init__(self) -> None:
         check_actor_critic(self)
@@ -112,6 +117,16 @@ def train(
         )  # fmt: skip
 
 
+def measured(experience: Experience, privileged: bool) -> FloatArray:
+    """(n, 1 + m) reward and costs of each trajectory: as sampled, or exact for its policy."""
+    e = experience
+    if not privileged:
+        return np.column_stack([e.rewards.sum(axis=1), e.costs.sum(axis=1)])
+    if e.exact is None:
+        raise ConfigError("privileged_costs needs a model, whose exact costs can be given")
+    return np.tile(e.exact, (len(e.actions), 1))
+
+
 def actor(tables: ActorCritic, spec: ProblemSpec) -> StochasticPolicy:
     """The softmax policy."""
     out = np.empty_like(tables.logits)
@@ -156,7 +171,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     # critic and actor on the penalised reward
     train(state.tables, spec, config, experience, 1.0, spec.signs * state.multipliers)
     # multipliers, from the sampled cost
-    for total in experience.costs.sum(axis=1):
+    for total in measured(experience, config.privileged_costs)[:, 1:]:
         excess = spec.signs * (total - spec.capacities)
         moved = state.multipliers + config.multiplier_step * excess
         state.multipliers = np.clip(moved, 0.0, config.multiplier_bound)

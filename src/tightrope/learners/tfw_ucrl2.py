@@ -16,6 +16,9 @@ Deviations:
    by step near it: the same epochs.
 2. Extended value iteration runs on the half-lazy chain, so that periodic models converge.
 3. `radius` = 'program' is the radius of the published program of [CON]'s authors, not Cheung's.
+4. `radius` = 'cheung' has the form of an empirical Bernstein radius, but its constants and what is
+   under its logarithms were NOT compared with Cheung's text: take it for a theory-shaped radius.
+   No theorem is claimed for it; `guarantee` is None for every configuration, `theory` included.
 """
 
 from __future__ import annotations
@@ -43,10 +46,10 @@ class Config:
     ----------
     delta : float in (0, 1)
     radius : 'cheung' or 'program'
-        ``sqrt(2 x log / N) + 3 log / N`` with Cheung's logarithms, or
+        ``sqrt(2 x log / N) + 3 log / N``, unchecked (deviation 4), or
         ``max(sqrt(x log(t+1) / N), log(t+1) / N)``, clipped to [0, 1].
     radius_scale : float >= 0
-        Multiplies the radii; 1 as proved.
+        Multiplies the radii.
     coefficient : float >= 0
         Weight of the reward against the squared violations.
     threshold : float > 0 or None
@@ -76,7 +79,7 @@ class Config:
 
 
 def theory(spec: ProblemSpec, steps: int, delta: float) -> Config:
-    """Cheung's radii. The reward's coefficient is no part of a theorem: it chooses g."""
+    """The unchecked radii (deviation 4). The reward's coefficient only chooses g."""
     return Config(delta=delta)
 
 
@@ -246,7 +249,7 @@ def _radius(config: Config, x: FloatArray, number: FloatArray, log: float) -> Fl
 
 
 def guarantee(config: Config) -> None:
-    """None is claimed: Cheung's radii are given as `theory`, not checked against his theorem."""
+    """None is claimed, for no configuration: see deviation 4."""
 
 
 LEARNER = Learner(
