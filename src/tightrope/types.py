@@ -95,13 +95,17 @@ def make_criterion(
         return criterion
     if criterion == "episodic":
         if horizon is None:
-            raise ConfigError("criterion 'episodic' needs horizon")
+            raise ConfigError(
+                "criterion 'episodic' needs horizon: the steps of an episode, such as horizon=30"
+            )
         if discount is not None:
             raise ConfigError("criterion 'episodic' takes no discount")
         return Episodic(horizon)
     if criterion == "discounted":
         if discount is None:
-            raise ConfigError("criterion 'discounted' needs discount")
+            raise ConfigError(
+                "criterion 'discounted' needs discount: a number in [0, 1), such as discount=0.95"
+            )
         if horizon is not None:
             raise ConfigError("criterion 'discounted' takes no horizon")
         return Discounted(discount)

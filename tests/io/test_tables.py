@@ -122,6 +122,10 @@ def test_states_without_lines(tmp_path):
         (COMMON.encode("utf-16"), "line 1: is UTF-16|UTF-16"),
         ("state\xe9,action\n".encode("latin-1"), "line 1: byte 0xe9 is not UTF-8"),
         (
+            "state,action,next_state,probability\na,go,a,1\nb,go,\xe4,1\n".encode("latin-1"),
+            "line 3: byte 0xe4 is not UTF-8; save the file as UTF-8",
+        ),
+        (
             COMMON.replace("idstateto", "idoutcome,idstateto").replace("0,", "0,0,"),
             "line 1: column 'idoutcome' is not known",
         ),
@@ -163,7 +167,9 @@ def test_what_a_table_cannot_say_is_asked_for(tmp_path):
     with pytest.raises(ModelError, match="does not say the criterion; load"):
         load(path)
     path.write_text(COMMON.replace("reward", "cost"))
-    with pytest.raises(ModelError, match="capacities are missing"):
+    with pytest.raises(
+        ModelError, match=r"capacities are missing: .*such as capacities={'cost': 1.0}"
+    ):
         load(path, criterion="average", rewards=np.zeros((2, 2)))
     with pytest.raises(ModelError, match="'costs' is in the table"):
         load(path, criterion="average", costs=np.zeros((1, 2, 2)), capacities=[1])

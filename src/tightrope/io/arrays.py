@@ -11,6 +11,7 @@ import difflib
 import io
 import json
 import math
+import re
 import warnings
 import zipfile
 import zlib
@@ -60,7 +61,7 @@ def load_npz(path: str | Path, *, max_bytes: int = MAX_BYTES) -> FiniteMDP:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             fields = _npz_fields(path, archive, max_bytes)
     except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, OSError) as error:
-        raise ModelError(f"{path}: damaged or no .npz file ({error})") from error
+        raise ModelError(f"{path}: damaged, cut or no .npz file ({error})") from error
     except (RuntimeError, OverflowError, ValueError) as error:
         if isinstance(error, ModelError):
             raise
@@ -131,14 +132,25 @@ def parse_json(path: str | Path, text: str, first_line: int = 1) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         raise ModelError(
             f"{path}, line {error.lineno + first_line - 1}, column {error.colno}: not JSON "
-            f"({error.msg})"
+            f"({error.msg}){'; is the file cut?' if cut else ''}"
         ) from error
     except RecursionError as error:
         raise ModelError(f"{path}: lists are nested too deeply for a model") from error
-    except ValueError as error:
+    except DoubledKey as error:
+        places = [m.start() for m in re.finditer(re.escape(json.dumps(error.args[0])), text)]
+        line = text.count("\n", 0, places[1]) + first_line if len(places) > 1 else first_line
+        raise ModelError(
+            f"{path}, line {line}: key '{error.args[0]}' is there twice; keep one"
+        ) from error
+    except ValueError as error:  # an integer of too many digits
         raise ModelError(f"{path}: {error}") from error
+
+
+class DoubledKey(ValueError):
+    """A key that an object has twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -146,7 +158,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key '{twice}' is there twice; keep one")
+        raise DoubledKey(twice)
     return out
 
 

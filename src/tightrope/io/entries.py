@@ -171,5 +171,6 @@ def _check_sums(entries: Entries, order: IntArray, rows: IntArray) -> None:
         i = int(order[starts[bad[0]]])
         raise ModelError(
             f"{entries.where(i)}: probabilities of {entries.pair(i)} sum to "
-            f"{sums[bad[0]]:.10g} over {lengths[bad[0]]} lines, expected 1"
+            f"{sums[bad[0]]:.10g} over {lengths[bad[0]]} lines, expected 1; is a transition "
+            "missing or wrong? (nothing is divided by its sum unless you do it)"
         )

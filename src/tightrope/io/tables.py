@@ -254,6 +254,8 @@ def _located(path: str | Path, raw: bytes, number: int, roles: list[str], text: 
     """pyarrow's complaint with the file's line and the column's name."""
     if "Empty CSV file" in text:
         return ModelError(f"{path}: has a header but no transitions")
+    if "invalid UTF8" in text:
+        decode(path, raw)  # raises, with the line
     row = re.search(r"Row #(\d+): ?", text)
     line = f", line {_line_of_row(raw, number, int(row[1]) - 1)}" if row else ""
     column = re.search(r"CSV column #(\d+)", text)

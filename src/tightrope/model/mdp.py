@@ -478,7 +478,10 @@ class FiniteMDP:
                     f"row {self._place(row)} is all zero, expected probabilities that sum to 1"
                     + MASK_HINT
                 )
-            raise ModelError(f"row {self._place(row)} sums to {sums[row]:.10g}, expected 1")
+            raise ModelError(
+                f"row {self._place(row)} sums to {sums[row]:.10g}, expected 1; is a transition "
+                "missing or wrong? (nothing is divided by its sum unless you do it)"
+            )
         correct = off > 4 * FLOAT64_EPS * np.maximum(lengths, 1)
         if not correct.any():
             return matrix, 0.0, kept
@@ -591,11 +594,14 @@ class FiniteMDP:
         for label, value in (("capacities", capacities), ("senses", senses)):
             if value is not None and not isinstance(value, Mapping) and np.size(value) != count:
                 raise ModelError(f"{label} has length {np.size(value)}, expected m = {count} costs")
-        if count and capacities is None:
-            raise ModelError(f"capacities are missing: expected m = {count} numbers")
         names = check_names(cost_names, count, "cost_names")
         if names is None:
             names = ("cost",) if count == 1 else tuple(f"cost_{i}" for i in range(count))
+        if count and capacities is None:
+            raise ModelError(
+                f"capacities are missing: expected m = {count} numbers, such as "
+                f"capacities={dict.fromkeys(names, 1.0)}"
+            )
         tables = [
             self._check_table(
                 None if costs is None else costs[i],
