@@ -211,3 +211,9 @@ def test_a_saved_policy_plays_in_gymnasiums_own_environment(tmp_path):
         play("FrozenLake-v1", policy, episodes=1)
     with pytest.raises(ModelError, match="policy has shape"):
         play("Taxi-v4", policy, episodes=1, horizon=30)
+
+
+def test_a_learner_with_features_of_its_own_needs_none_from_the_environment():
+    env = FiniteMDPEnv(stream_model())
+    result = tr.learn(env, "fopo", steps=30, seed=1, knowledge={"span": 5.0})
+    assert result.columns["steps"][-1] == 30

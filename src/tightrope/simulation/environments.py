@@ -27,6 +27,7 @@ from tightrope.io.gymnasium import (
 )
 from tightrope.learners.protocol import Experience, Stop
 from tightrope.learners.registry import make_config, split_name
+from tightrope.model.features import features_of
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import (
     DeterministicPolicy,
@@ -418,10 +419,10 @@ class World:
         if stop.kind == "episodes":
             raise ConfigError("a single stream cannot stop after 'episodes'")
         visits = np.zeros((spec.num_states, spec.num_actions))
-        inverse = None
+        inverse, features = None, np.zeros((0, 0, 0))
         if stop.kind == "determinant-doubling":
             assert stop.counts is not None
-            inverse = np.linalg.inv(stop.counts)
+            inverse, features = np.linalg.inv(stop.counts), features_of(spec)
         states, actions = [self.encode(self._first)], list[int]()
         rewards, costs = list[float](), list[FloatArray]()
         ratio, stopped = 1.0, False
@@ -433,7 +434,7 @@ class World:
             if cut[0] and not ended[0]:
                 raise ConfigError(
                     f"the environment cut the stream after {self.steps + 1} steps: make it without "
-                    "a time limit"
+                    "a time limit (gymnasium.make(..., max_episode_steps=-1))"
                 )
             self._first = self.reset()[0] if ended[0] else after[0]
             self.steps += 1
@@ -446,8 +447,7 @@ class World:
                 assert stop.counts is not None
                 stopped = bool(visits[state, action] >= max(1, stop.counts[state, action]))
             elif inverse is not None:
-                assert spec.features is not None
-                feature = spec.features[state, action]
+                feature = features[state, action]
                 pulled = inverse @ feature
                 scale = 1.0 + float(feature @ pulled)
                 ratio, inverse = ratio * scale, inverse - np.outer(pulled, pulled) / scale
