@@ -16,6 +16,7 @@ import pytest
 
 import tightrope as tr
 from tightrope.cli import main
+from tightrope.problems.registry import PROBLEMS
 
 
 @pytest.fixture
@@ -142,6 +143,21 @@ def test_plan_of_an_infeasible_model_shows_the_policy_of_least_violation(call, t
     assert "state" in out
     found = tr.evaluate(tr.problems.box(), tr.load_policy(file))
     assert found.costs[0] == pytest.approx(0.03325520, abs=1e-8)
+
+
+def test_plan_answers_for_every_problem_that_is_listed(call):
+    for name in PROBLEMS:
+        code, out, err = call("plan", name, "--json")
+        if name == "continuous-linear-mdp":
+            assert code == 2
+            assert "optimal gain is between 0.5295120728 and" in err
+            continue
+        assert code == 0, (name, err)
+        answer = json.loads(out)
+        assert answer["gap"] <= 1e-8
+        if name == "mars-rover-loop-free":
+            assert answer["value"] == pytest.approx(1.53628844, abs=1e-7)
+            assert "averages in hindsight over 200 episodes" in err
 
 
 MISTAKES = [

@@ -22,7 +22,7 @@ ORDER = [
     {"slopes"},
     {"plots", "pictures", "engines"},
     {"launch"},
-    {"adapter", "cli", "__main__"},
+    {"adapter", "answers", "cli", "__main__"},
 ]
 RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 # packages that may be imported by these modules only

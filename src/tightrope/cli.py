@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tightrope.model.mdp import FiniteMDP
     from tightrope.model.policy import Policy
     from tightrope.planning import Solution
-    from tightrope.planning.frontier import Frontier
 
 app = typer.Typer(
     add_completion=False,
@@ -131,6 +130,7 @@ def plan_(
 ) -> None:
     """The exact constrained optimum of a model, with its certificate and shadow prices."""
     _announce_compilation()
+    from tightrope.answers import frontier_text, picture_title, solution_text
     from tightrope.planning import plan
 
     mdp = _model(model, capacity, criterion, horizon, discount)
@@ -140,7 +140,7 @@ def plan_(
         from tightrope.planning.frontier import least_capacities
 
         answer["least_capacities"] = least_capacities(mdp)
-    text, curve = "", None
+    texts = [solution_text(solution, answer, mdp.senses)]
     if policy or out or table or figure:
         from tightrope.planning.policies import policy_table, policy_text
 
@@ -148,24 +148,19 @@ def plan_(
         if policy and as_json:
             answer["policy"] = policy_table(mdp, chosen, stage=stage).to_pylist()
         elif policy:
-            text = f"\n{policy_text(mdp, chosen, stage=stage)}\n"
+            texts.append(policy_text(mdp, chosen, stage=stage))
         _save_policy(mdp, chosen, stage, out, table)
         if figure is not None:
             from tightrope.pictures import draw_policy
 
-            draw_policy(mdp, chosen, figure, stage=stage, title=_title(model, answer))
+            draw_policy(mdp, chosen, figure, stage=stage, title=picture_title(model, answer))
     if frontier is not None:
         from tightrope.planning.frontier import frontier as trace
 
         curve = trace(mdp, frontier, exact=exact)
         answer["frontier"] = curve.to_json()
-    if as_json:
-        typer.echo(json.dumps(answer, indent=1))
-    else:
-        _print_solution(mdp, solution, answer)
-        typer.echo(text, nl=False)
-        if curve is not None:
-            _print_frontier(curve)
+        texts.append(frontier_text(curve))
+    typer.echo(json.dumps(answer, indent=1) if as_json else "\n\n".join(texts))
     if solution.status.value != "solved":
         raise typer.Exit(1)
 
@@ -180,7 +175,6 @@ def _model(
 ) -> FiniteMDP:
     """A problem or a model file, with what the command line says in place of its own."""
     from tightrope.experiment import is_model_file, model_of
-    from tightrope.model.linear import finite_model
 
     said: dict[str, Any] = {"criterion": criterion, "horizon": horizon, "discount": discount}
     said = {key: value for key, value in said.items() if value is not None}
@@ -192,8 +186,31 @@ def _model(
             said["senses"] = senses
     if is_model_file(name):
         return model_of(name, {**said, **reading})
-    found = finite_model(model_of(name))
+    found = _finite_model(name, model_of(name))
     return found.replace(**said) if said else found
+
+
+def _finite_model(name: str, problem: Any) -> FiniteMDP:
+    """The finite model that a built-in problem stands for."""
+    if hasattr(problem, "loop_free"):
+        from tightrope.problems.adversarial import hindsight_model
+        from tightrope.problems.registry import PROBLEMS
+
+        episodes = PROBLEMS[name].episodes
+        _show_warning(
+            f"{name} is a sequence of rewards and constraints; its model is that of their averages "
+            f"in hindsight over {episodes:,} episodes, seed 0"
+        )
+        return hindsight_model(problem, episodes, 0)
+    if hasattr(problem, "theta"):
+        from tightrope.problems.linear import continuous_solution
+
+        known = continuous_solution(problem)
+        raise ConfigError(
+            f"the states of {name} are continuous, so it is no table to plan with; its optimal "
+            f"gain is between {known.lower_bound:.10g} and {known.upper_bound:.10g}"
+        )
+    return problem.model if hasattr(problem, "model") else problem
 
 
 @app.command()
@@ -254,80 +271,6 @@ def _save_policy(
         from tightrope.model.policy import save_policy
 
         save_policy(out, policy)
-
-
-def _title(name: str, answer: dict[str, Any]) -> str:
-    """What a picture's policy is worth, in a line."""
-    least = answer.get("least_violation")
-    words = [f"value {answer['value']:.6g}" if least is None else "infeasible, least violation"]
-    costs = least["costs"] if least else answer["costs"]
-    words += [
-        f"{key} {costs[key]:.4g} (capacity {x:.4g})" for key, x in answer["capacities"].items()
-    ]
-    return f"{Path(name).stem}: {', '.join(words)}"
-
-
-def _print_solution(model: FiniteMDP, solution: Solution, answer: dict[str, Any]) -> None:
-    typer.echo(f"status      {answer['status']}: {solution.status.sentence}")
-    if answer["value"] is not None:
-        typer.echo(f"value       {answer['value']:.10g}")
-        typer.echo(f"bounds      [{answer['lower_bound']:.10g}, {answer['upper_bound']:.10g}]")
-        typer.echo(f"gap         {answer['gap']:.2g}")
-    typer.echo(f"solver      {answer['solver']}, {answer['seconds']:.3g} s")
-    least_violation = answer.get("least_violation")
-    costs = least_violation["costs"] if least_violation else answer["costs"]
-    if answer["capacities"]:
-        typer.echo("")
-        wide = max(10, *map(len, answer["capacities"]))
-        typer.echo(
-            f"{'constraint':{wide}} {'cost':>14}    {'capacity':>14} {'multiplier':>14} "
-            f"{'tightest':>14}  binds"
-        )
-        for sense, (name, limit) in zip(model.senses, answer["capacities"].items()):
-            price, least = answer["multipliers"][name], answer["least_capacities"][name]
-            binds = "yes" if name in solution.binding else "no"
-            typer.echo(
-                f"{name:{wide}} {_number(costs and costs[name])} {sense} {_number(limit)} "
-                f"{_number(price)} {_number(least)}  {binds}"
-            )
-        typer.echo(
-            "multiplier: gain in value per unit of capacity; tightest: capacity that can be kept"
-        )
-    if least_violation:
-        typer.echo("")
-        typer.echo(
-            f"The costs shown are those of the policy of least violation (value "
-            f"{least_violation['policy_value']:.8g}); it exceeds a capacity by "
-            f"{least_violation['shortfall']:.8g}."
-        )
-
-
-def _number(value: float | None) -> str:
-    return f"{'-' if value is None else format(value, '.8g'):>14}"
-
-
-FRONTIER_ROWS = 20
-
-
-def _print_frontier(curve: Frontier) -> None:
-    shown = curve.to_json()
-    count = len(shown["capacities"])
-    how = "exact" if curve.exact else f"error at most {curve.error:.2g}"
-    typer.echo("")
-    typer.echo(
-        f"frontier    {curve.name}: {count} breakpoints, {how}, {curve.programs} dynamic programs"
-    )
-    word = "least" if curve.sign > 0 else "highest"
-    typer.echo(f"            {word} capacity that can be kept {curve.least_capacity:.8g}")
-    typer.echo(f"            it stops to matter at {curve.binds_until:.8g}")
-    typer.echo("")
-    typer.echo(f"{'capacity':>14} {'optimum':>14} {'multiplier after':>18}")
-    slopes = [*shown["multipliers"], 0.0]
-    step = max(1, -(-count // FRONTIER_ROWS))
-    for k in sorted({*range(0, count, step), count - 1}):
-        typer.echo(f"{shown['capacities'][k]:14.8g} {shown['values'][k]:14.8g} {slopes[k]:18.8g}")
-    if step > 1:
-        typer.echo(f"(every {step}th breakpoint; --json has them all)")
 
 
 @app.command()

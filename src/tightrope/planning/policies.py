@@ -172,6 +172,7 @@ def policy_text(model: FiniteMDP, policy: Policy, *, stage: int | None = None) -
     >>> from tightrope.problems import media_buffer
     >>> model = media_buffer()
     >>> print(policy_text(model, plan(model).policy, stage=1))
+    2 policies, one of which is drawn at the start; shown is the one policy with the same visits
     state  stage       visits  action
     0          1         0.55  fast
     1          1         0.45  fast

@@ -14,6 +14,7 @@ import numpy as np
 
 from tightrope.errors import ModelError, Status
 from tightrope.model.layered import LayeredMDP
+from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.layered import LayeredPlan, margin, plan_layered, with_cuts
 from tightrope.problems import sequences
 from tightrope.problems.sequences import TableSequence
@@ -140,6 +141,25 @@ def targets(
         else:
             out.append(sequences.hindsight_average(sequence, episodes, seed))
     return out[0], out[1]
+
+
+def hindsight_model(problem: AdversarialProblem, episodes: int, seed: int) -> FiniteMDP:
+    """The world with `targets` for rewards and costs; every capacity is 0.
+
+    >>> from tightrope.planning import plan
+    >>> from tightrope.problems import loop_free
+    >>> problem = loop_free.switching()
+    >>> found = plan(hindsight_model(problem, 50, 0))
+    >>> abs(found.value - hindsight_plan(problem, 50, 0).value) < 1e-8
+    True
+    """
+    rewards, constraints = targets(problem, episodes, seed)
+    names = problem.spec().cost_names
+    return problem.loop_free.model.replace(
+        rewards=rewards,
+        costs=dict(zip(names, constraints)),
+        capacities=dict.fromkeys(names, 0.0),
+    )
 
 
 def hindsight_plan(
