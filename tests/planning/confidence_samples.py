@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tightrope.planning.confidence import confidence_set
+from tightrope.planning.confidence import confidence_from_counts, confidence_set
 
 
 def random_confidence(rng, sizes, actions, counts, radius, *, available=None):
@@ -58,3 +58,32 @@ def check_feasible(projection, atol=1e-9):
     np.testing.assert_allclose(
         np.bincount(confidence.layers[inner], weights=q.sum(axis=1)[inner]), 1.0, atol=atol
     )
+
+
+def learner_like_targets(number, rounds=80):
+    """(confidence set, step of loss) as a learner meets them: counts grow, losses may have ties.
+
+    A new set every 8 rounds; the steps of one number are alike, of all from 1e-4 to 10.
+    """
+    rng = np.random.default_rng(number)
+    sizes = [1, *rng.integers(1, 9, size=rng.integers(1, 6)), 1]
+    shape = (sum(sizes), int(rng.integers(1, 5)))
+    layers, start = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([[0], np.cumsum(sizes)])
+    concentration = rng.choice([0.05, 0.3, 3])
+    true = np.zeros((*shape, shape[0]))
+    for k in range(len(sizes) - 1):
+        rows = rng.dirichlet(np.full(sizes[k + 1], concentration), (sizes[k], shape[1]))
+        true[start[k] : start[k + 1], :, start[k + 1] : start[k + 2]] = rows
+    counts = np.zeros_like(true)
+    step, ties = 10.0 ** rng.uniform(-4, 1), rng.random() < 0.3
+    for t in range(rounds):
+        if t % 8 == 0:
+            scale = 10.0 ** rng.uniform(-1, 3.5)
+            for x in range(shape[0] - 1):
+                for a in range(shape[1]):
+                    visits = int(rng.exponential(scale))
+                    counts[x, a] += rng.multinomial(visits, true[x, a] / true[x, a].sum())
+            confidence = confidence_from_counts(layers, counts, episodes=1000, delta=0.1)
+            steady = rng.random(shape)
+        loss = rng.random(shape) if t % 3 == 0 else steady
+        yield confidence, step * (np.round(2 * loss) if ties else loss)

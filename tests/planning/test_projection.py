@@ -4,7 +4,12 @@ import sys
 
 import numpy as np
 import pytest
-from tests.planning.confidence_samples import check_feasible, random_confidence, random_instance
+from tests.planning.confidence_samples import (
+    check_feasible,
+    learner_like_targets,
+    random_confidence,
+    random_instance,
+)
 
 from tightrope.errors import ConfigError, MissingExtraError, ModelError, Status
 from tightrope.planning.confidence import confidence_from_counts, confidence_set
@@ -93,6 +98,21 @@ def test_saved_arrays_continue_bit_for_bit():
     for z in targets[3:]:
         assert whole.project(z) == resumed.project(z)
         assert whole.occupancy.tobytes() == resumed.occupancy.tobytes()
+
+
+# in 7, 50, 111, 194 and 225 a Newton step that does not rise was once tried for ever
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 50, 111, 194, 225])
+def test_many_warm_rounds_are_all_certified(number):
+    projector, q = None, 0.1
+    for confidence, loss in learner_like_targets(number):
+        if projector is None:
+            projector = Projector(confidence)
+        elif projector.confidence is not confidence:
+            projector.change(confidence)
+        assert projector.project(q - loss) <= 1e-5
+        assert projector.rounds <= 15
+        assert projector.steps <= 100
+        q = projector.occupancy.copy()
 
 
 def simplex_projection(v):

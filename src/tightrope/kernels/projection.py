@@ -39,6 +39,10 @@ rounding of a sum of masses, below which nothing can be asked."""
 PATIENCE = 30
 """Rounds without a smaller gap before giving up: the gap has met the rounding errors."""
 
+STIFFER, STIFFEST = 100.0, 1e12
+"""Where a Newton step does not rise (its active set did not settle), the ridge is made stiffer: in
+the limit the step is the projected gradient, which does."""
+
 RELEASES, SOLVES = 6, 12
 """Systems of one Newton step: in the first 6 a tie may be undone, after 12 the step is cut."""
 
@@ -530,17 +534,17 @@ def ascend(layout, chain, z, u, mu, tol, limit, box):
     where the first multiplier meets 0, or with all of them clipped.
     """
     tied, step, clipped, slope, other, matrix, model = box
-    steps = 0
+    steps, stiff = 0, 1.0
     while True:
         set_gradient(layout, chain, u)
         worst = find_tied(layout, chain, tied)
-        if worst <= tol or steps >= limit:
+        if worst <= tol or steps >= limit or stiff > STIFFEST:
             if steps > 0:
                 set_levels(layout, chain, mu)
                 apply_rows(layout, chain, chain.level, u, z, True)
             return worst, steps
         fill_system(layout, chain, u, matrix)
-        ridge = min(RIDGE_MAX, RIDGE * worst) + 1e-13
+        ridge = stiff * min(RIDGE_MAX, RIDGE * worst) + 1e-13
         falls = newton_step(layout, chain, matrix, tied, tol, ridge, step, model)
         steps += 1
         t, gain = try_step(layout, chain, u, step, slope)
@@ -551,6 +555,10 @@ def ascend(layout, chain, z, u, mu, tol, limit, box):
                 t = t2
                 step, clipped = clipped, step
                 slope, other = other, slope
+                gain = gain2
+        stiff = 1.0 if gain > 0.0 else stiff * STIFFER
+        if stiff > 1.0:
+            continue
         for k in range(mu.size):
             a = layout.layer_start[k]
             last = a + chain.size[k] - 1

@@ -37,8 +37,6 @@ from tightrope.planning.confidence import Confidence, confidence_set
 from tightrope.planning.projection import Projector
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
-WARM = {"max_rounds": 15, "max_steps": 20}  # a stale start can cycle; a fresh one then is quicker
-
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -237,10 +235,7 @@ def primal_update(
     # Line 8: q_{t+1} = projection of q_t - eta_t l_t onto Delta(P_i)
     target = state.q_hat - step * losses
     projector = projector_of(state)
-    distance = projector.project(target, config.tolerance, **WARM)
-    if distance > config.tolerance:
-        projector = state.projector = Projector(projector.confidence)
-        distance = projector.project(target, config.tolerance)
+    distance = projector.project(target, config.tolerance)
     state.unsolved += int(distance > config.tolerance)
     state.heights, state.fractions = projector.heights, projector.fractions
     movement = float(np.abs(projector.occupancy - state.q_hat).sum())
