@@ -202,6 +202,19 @@ def test_bad_targets_are_named():
         project(z, confidence)
     with pytest.raises(ConfigError, match="tol"):
         project(np.zeros_like(z), confidence, tol=0.0)
+    projector = Projector(confidence)
+    with pytest.raises(ConfigError, match="not finite"):
+        projector.project(z)
+    with pytest.raises(ConfigError, match="shape"):
+        projector.project(z[:-1])
+
+
+def test_targets_may_be_read_only_or_strided():
+    confidence, z = random_instance(1)
+    expected = project(z, confidence).q
+    z.setflags(write=False)
+    np.testing.assert_array_equal(project(z, confidence).q, expected)
+    np.testing.assert_array_equal(project(np.asfortranarray(z), confidence).q, expected)
 
 
 def test_bad_sets_are_named():

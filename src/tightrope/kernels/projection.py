@@ -893,6 +893,43 @@ def project(layout, z, heights, fractions, q, landing, tol, max_rounds, max_step
 
 
 @kernel
+def project_pairs(
+    layer_start,
+    state_row,
+    entry_start,
+    entry_state,
+    entry_prob,
+    half,
+    pairs,
+    z,
+    heights,
+    fractions,
+    occupancy,
+    landing,
+    tol,
+    max_rounds,
+    max_steps,
+):
+    """`project` between flat (S*A,) arrays, of which only `pairs` are read and written.
+
+    Single arrays, because a tuple of them takes as long to pass as a small projection. The gap is
+    NaN, and nothing is written, if z has numbers that are not finite.
+    """
+    layout = Layout(layer_start, state_row, entry_start, entry_state, entry_prob, half)
+    target, q = np.empty(pairs.size), np.empty(pairs.size)
+    total = 0.0
+    for r in range(pairs.size):
+        target[r] = z[pairs[r]]
+        total += target[r]
+    if not np.isfinite(total):
+        return np.nan, 0, 0
+    result = project(layout, target, heights, fractions, q, landing, tol, max_rounds, max_steps)
+    for r in range(pairs.size):
+        occupancy[pairs[r]] = q[r]
+    return result
+
+
+@kernel
 def optimistic_sweep(layout, costs, values, best, fractions, landing):
     """Least expected cost to go over actions and transitions, backwards over the layers.
 

@@ -126,7 +126,6 @@ class Projector:
         self.confidence = confidence
         self.occupancy = np.zeros(confidence.shape)
         self._flat = self.occupancy.reshape(-1)
-        self._q = np.empty(confidence.pairs.size)
         self.landing = np.zeros(confidence.shape[0])
 
     def change(self, confidence: Confidence) -> None:
@@ -156,22 +155,25 @@ class Projector:
         Only the pairs that exist are read. The caller must compare the distance with `tol`:
         it is larger if the rounds ran out.
         """
-        pairs = self.confidence.pairs
-        target = np.asarray(z, dtype=np.float64).reshape(-1)[pairs]
-        if not math.isfinite(target.sum()):
-            raise ConfigError("z has numbers that are not finite")
-        gap, self.rounds, self.steps = kernels.project(
-            self.confidence.layout,
-            target,
+        z = np.ascontiguousarray(z, dtype=np.float64)
+        if z.shape != self.occupancy.shape:
+            raise ConfigError(f"z has shape {z.shape}, expected {self.occupancy.shape}")
+        if not z.flags.writeable:  # the kernel is compiled for arrays that are
+            z = z.copy()
+        gap, self.rounds, self.steps = kernels.project_pairs(
+            *self.confidence.layout,
+            self.confidence.pairs,
+            z.reshape(-1),
             self.heights,
             self.fractions,
-            self._q,
+            self._flat,
             self.landing,
             tol,
             max_rounds,
             max_steps,
         )
-        self._flat[pairs] = self._q
+        if math.isnan(gap):
+            raise ConfigError("z has numbers that are not finite")
         self.gap = gap
         self.distance = math.sqrt(2.0 * gap)
         return self.distance
