@@ -145,9 +145,9 @@ def test_guarantees_only_for_the_theorems_constants():
     for module in LEARNERS:
         assert module.guarantee(make(module, 100)) is not None
     assert pdgd_ops.guarantee(make(pdgd_ops, 100, cap=False)) is None
-    assert pdgd_ops.guarantee(make(pdgd_ops, 100, doubling=True)) is None
     for module in LEARNERS:
         assert module.guarantee(make(module, 100, radius_scale=0.1)) is None
+        assert module.guarantee(make(module, 100, doubling=True)) is None
     assert uc_o_reps.guarantee(make(uc_o_reps, 100, penalty=(1.0, 1.0))) is None
 
 
@@ -156,7 +156,7 @@ def test_theory_constants():
     assert config.primal_constant == pytest.approx(5 * 18 / 3)
     assert config.dual_constant == pytest.approx(100 * 2 * 18)
     assert uc_o_gdps.theory(SPEC, 1000, 0.05).primal_constant == pytest.approx(math.sqrt(3))
-    eta = uc_o_reps.step_size(SPEC, uc_o_reps.theory(SPEC, 1000, 0.05))
+    eta = uc_o_reps.step_size(SPEC, uc_o_reps.theory(SPEC, 1000, 0.05), 1000)
     assert eta == pytest.approx(math.sqrt(math.log(81 * 2 / 9) / 1000))
 
 
@@ -193,13 +193,15 @@ def test_bad_input():
         pdgd_ops.update(state, seen)
 
 
-def test_more_episodes_than_declared_need_doubling():
+@pytest.mark.parametrize("module", LEARNERS)
+def test_more_episodes_than_declared_need_doubling(module):
     with pytest.raises(ConfigError, match="set for T = 20 episodes"):
-        play(PROBLEM, pdgd_ops.LEARNER, make(pdgd_ops, 20), episodes=21, seed=0)
-    config = make(pdgd_ops, 20, doubling=True, **TUNED)
-    run = play(PROBLEM, pdgd_ops.LEARNER, config, episodes=141, seed=0)
+        play(PROBLEM, module.LEARNER, make(module, 20), episodes=21, seed=0)
+    config = make(module, 20, doubling=True, **TUNED)
+    run = play(PROBLEM, module.LEARNER, config, episodes=141, seed=0)
     assert (run.state.episodes, run.state.began) == (160, 140)
     assert run.guarantee is None
+    assert run.state.counts.sum() == 141 * WORLD.num_layers  # the counters stay
 
 
 def test_a_radius_that_is_too_small_is_noticed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -72,3 +73,38 @@ def penalty_of(penalty: Sequence[float] | float | str, num_constraints: int) -> 
             f"penalty must be {num_constraints} numbers >= 0 (one a constraint), got {penalty}"
         )
     return out
+
+
+def uniform_occupancy(spec: ProblemSpec) -> FloatArray:
+    """q_hat_1(x, a) = 1 / (|X_k| |A|)."""
+    assert spec.layers is not None
+    sizes = np.bincount(spec.layers)[spec.layers]
+    q = np.repeat(1.0 / (sizes * spec.num_actions)[:, None], spec.num_actions, axis=1)
+    q[-1] = 0.0
+    return q
+
+
+def next_episode(state: Any, name: str) -> bool:
+    """Count the episode; past T either stop with an error or, with doubling, start again."""
+    state.episode += 1
+    if state.episode - state.began <= state.episodes:
+        return False
+    if not state.config.doubling:
+        raise ConfigError(
+            f"{name} was set for T = {state.episodes} episodes and is asked for one more: its "
+            "steps and radii depend on T; set episodes, or doubling=True if T is unknown"
+        )
+    state.began += state.episodes
+    state.episodes *= 2
+    state.q_hat = uniform_occupancy(state.spec)
+    return True
+
+
+def lost_notes(lost: int) -> list[str]:
+    """A sentence, if the balls of a pair in successive epochs did not meet."""
+    if not lost:
+        return []
+    return [
+        f"{lost} times the L1 balls of successive epochs did not meet: the true model was lost "
+        "(radius_scale is too small)"
+    ]

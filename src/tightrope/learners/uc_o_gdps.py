@@ -21,7 +21,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from tightrope import theory as bounds
-from tightrope.errors import ConfigError
 from tightrope.estimation.visits import (
     disjoint_balls,
     empirical_rows,
@@ -30,7 +29,14 @@ from tightrope.estimation.visits import (
     row_widths,
 )
 from tightrope.kernels.layered import count_episode, lagrangian_loss, policy_of
-from tightrope.learners.full_information import check_loop_free, first_of, penalty_of
+from tightrope.learners.full_information import (
+    check_loop_free,
+    first_of,
+    lost_notes,
+    next_episode,
+    penalty_of,
+    uniform_occupancy,
+)
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import Policy, StochasticPolicy
 from tightrope.planning.confidence import Confidence, confidence_set
@@ -120,11 +126,7 @@ class State:
                 f"a multiplier stood at its cap T^(1/4) = {self.episodes**0.25:.3g} in "
                 f"{self.capped} of {self.episode} episodes"
             )
-        if self.lost:
-            out.append(
-                f"{self.lost} times the L1 balls of successive epochs did not meet: the true "
-                "model was lost (radius_scale is too small)"
-            )
+        out += lost_notes(self.lost)
         if self.unsolved:
             out.append(f"{self.unsolved} projections ended above their tolerance")
         return out
@@ -164,15 +166,6 @@ def primal_init(spec: ProblemSpec, config: Any) -> dict[str, Any]:
     }
 
 
-def uniform_occupancy(spec: ProblemSpec) -> FloatArray:
-    """q_hat_1(x, a) = 1 / (|X_k| |A|)."""
-    assert spec.layers is not None
-    sizes = np.bincount(spec.layers)[spec.layers]
-    q = np.repeat(1.0 / (sizes * spec.num_actions)[:, None], spec.num_actions, axis=1)
-    q[-1] = 0.0
-    return q
-
-
 def policy(state: Any) -> Policy:
     """pi(a | x) = q_hat(x, a) / q_hat(x), uniform where q_hat(x) = 0."""
     table = np.empty_like(state.q_hat)
@@ -193,20 +186,11 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 
 def next_horizon(state: Any, name: str) -> bool:
-    """Count the episode; past T either stop with an error or, with doubling, start again."""
-    state.episode += 1
-    if state.episode - state.began <= state.episodes:
-        return False
-    if not state.config.doubling:
-        raise ConfigError(
-            f"{name} was set for T = {state.episodes} episodes and is asked for one more: its "
-            "steps and radii depend on T; set episodes, or doubling=True if T is unknown"
-        )
-    state.began += state.episodes
-    state.episodes *= 2
-    state.largest_loss = 0.0
-    state.q_hat = uniform_occupancy(state.spec)
-    return True
+    """Count the episode; whether, with doubling, the learner starts again with twice the T."""
+    again = next_episode(state, name)
+    if again:
+        state.largest_loss = 0.0
+    return again
 
 
 def primal_update(

@@ -10,6 +10,8 @@ Deviations:
    potentials are then minimised without constraints, and the point is rolled forward so that it is
    feasible exactly.
 3. Row probabilities are kept at or above 1e-30.
+4. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
+   without the paper's guarantee.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ from tightrope.estimation.visits import (
 )
 from tightrope.kernels.layered import count_episode, lagrangian_loss, policy_of
 from tightrope.kernels.reps import reps_project
-from tightrope.learners.full_information import check_loop_free, first_of, penalty_of
+from tightrope.learners.full_information import (
+    check_loop_free,
+    first_of,
+    lost_notes,
+    next_episode,
+    penalty_of,
+    uniform_occupancy,
+)
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import Policy, StochasticPolicy
 from tightrope.types import FloatArray, IntArray, ProblemSpec
@@ -41,7 +50,7 @@ class Config:
     Attributes
     ----------
     episodes : int
-        T, known in advance.
+        T, known in advance (a first guess with `doubling`).
     delta : float
     step_scale, radius_scale : float
         Multiply eta and the radii; 1 as proved.
@@ -50,6 +59,7 @@ class Config:
         them, 'hindsight' has the simulation fill in the optimum's (privileged, a baseline).
     tolerance : float
         Flow imbalance at which the dual iteration stops.
+    doubling : bool
     """
 
     episodes: int
@@ -58,6 +68,7 @@ class Config:
     radius_scale: float = 1.0
     penalty: tuple[float, ...] | float | str = ()
     tolerance: float = 1e-7
+    doubling: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.penalty, list):  # from JSON
@@ -82,6 +93,8 @@ class State:
     spec: ProblemSpec
     config: Config
     offsets: IntArray
+    episodes: int  # the T in use; grows only with doubling
+    began: int  # episodes played before the present T was set
     episode: int
     epoch: int
     counts: IntArray  # (S, A) running N
@@ -95,37 +108,45 @@ class State:
     multipliers: FloatArray  # (m,) the fixed penalty
     lost: int  # pairs whose balls of successive epochs did not meet
 
+    def notes(self) -> list[str]:
+        """What a reader of the results must know: a lost confidence set."""
+        return lost_notes(self.lost)
 
-def step_size(spec: ProblemSpec, config: Config) -> float:
-    """eta of the theorem times `step_scale`, for losses in [0, 1]."""
+
+def step_size(spec: ProblemSpec, config: Config, episodes: int) -> float:
+    """eta of the theorem for T = `episodes`, times `step_scale`, for losses in [0, 1]."""
     size = spec.num_states**2 * spec.num_actions / spec.horizon**2
-    return config.step_scale * math.sqrt(math.log(size) / config.episodes)
+    return config.step_scale * math.sqrt(math.log(size) / episodes)
+
+
+def uniform_rows(spec: ProblemSpec) -> FloatArray:
+    """(S, A, W) every next state of the next layer with the same probability."""
+    assert spec.layers is not None
+    widths = row_widths(spec.layers)
+    inside = np.arange(int(widths.max())) < widths[:, None]
+    row = inside / widths[:, None]
+    return np.repeat(row[:, None], spec.num_actions, axis=1)
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
     check(spec, config)
     assert spec.layers is not None
     shape = (spec.num_states, spec.num_actions)
-    offsets = offsets_of(spec.layers)
-    widths = row_widths(spec.layers)
-    full = (*shape, int(widths.max()))
-    rows = np.zeros(full)
-    rows[:] = (np.arange(full[2]) < widths[:, None])[:, None, :] / widths[:, None, None]
-    sizes = np.diff(offsets)[spec.layers]
-    q_hat = np.repeat(1.0 / (sizes * shape[1])[:, None], shape[1], axis=1)
-    q_hat[-1] = 0.0
+    rows = uniform_rows(spec)
     return State(
         spec=spec,
         config=config,
-        offsets=offsets,
+        offsets=offsets_of(spec.layers),
+        episodes=int(config.episodes),
+        began=0,
         episode=0,
         epoch=1,
         counts=np.zeros(shape, dtype=np.int64),
         frozen=np.zeros(shape, dtype=np.int64),
-        triples=np.zeros(full, dtype=np.int64),
+        triples=np.zeros(rows.shape, dtype=np.int64),
         centres=rows.copy(),
         radii=np.full(shape, 2.0),
-        q_hat=q_hat,
+        q_hat=uniform_occupancy(spec),
         rows=rows,
         potentials=np.zeros(shape[0]),
         multipliers=penalty_of(config.penalty, spec.num_costs),
@@ -147,14 +168,16 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     states, actions, rewards, constraints = first_of(experience, "uc-o-reps")
     spec, config = state.spec, state.config
     assert spec.layers is not None
-    state.episode += 1
+    if next_episode(state, "uc-o-reps"):
+        state.rows = uniform_rows(spec)
+        state.potentials = np.zeros_like(state.potentials)
     # counters, then the epoch, then the projection onto the new set
     if count_episode(states, actions, state.offsets, state.frozen, state.counts, state.triples):
         state.epoch += 1
         state.frozen[:] = state.counts
         centres = empirical_rows(state.triples, state.frozen)
         radii = l1_radius(
-            state.frozen, spec.layers, config.episodes, config.delta, config.radius_scale
+            state.frozen, spec.layers, state.episodes, config.delta, config.radius_scale
         )
         state.lost += disjoint_balls(state.centres, state.radii, centres, radii)
         state.centres, state.radii = centres, radii
@@ -171,7 +194,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         state.rows,
         state.centres,
         state.radii,
-        step_size(spec, config) * losses,
+        step_size(spec, config, state.episodes) * losses,
         state.potentials,
         new_pairs,
         new_rows,
@@ -190,7 +213,8 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 
 def guarantee(config: Config) -> str | None:
-    if config.step_scale == config.radius_scale == 1.0 and config.penalty == ():
+    proved = config.step_scale == config.radius_scale == 1.0
+    if proved and not config.doubling and config.penalty == ():
         return "Rosenberg and Mansour 2019, Theorem 4.2 (regret O(L |X| sqrt(|A| T)))"
     return None
 
