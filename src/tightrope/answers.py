@@ -73,7 +73,7 @@ def frontier_text(curve: Frontier) -> str:
         for k in sorted({*range(0, count, step), count - 1})
     ]
     if step > 1:
-        lines.append(f"(every {step}th breakpoint; --json has them all)")
+        lines.append(f"(one breakpoint in {step}; --json has them all)")
     return "\n".join(lines)
 
 

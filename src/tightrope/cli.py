@@ -26,17 +26,18 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Online reinforcement learning with guarantees, measured exactly.",
+    help="Online reinforcement learning with guarantees, measured exactly.\n\n"
+    "To begin: `tightrope list`, then `tightrope plan mars-rover`.",
 )
 OPTIONS = {"debug": False}
 # typer carries its own copy of click, so the base class is found through a public subclass
 CLICK_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 CriterionName = Annotated[
     str | None,
-    typer.Option(help="episodic, average, discounted or total; for files that do not say it."),
+    typer.Option(help="episodic, average, discounted or total, in place of the model's own."),
 ]
-Horizon = Annotated[int | None, typer.Option(help="Steps of an episode.")]
-Discount = Annotated[float | None, typer.Option(help="Of the discounted criterion.")]
+Horizon = Annotated[int | None, typer.Option(help="Steps of an episode (criterion episodic).")]
+Discount = Annotated[float | None, typer.Option(help="In [0, 1) (criterion discounted).")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
@@ -63,7 +64,10 @@ def list_(
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the problems, learners and experiments that are built in."""
+    """Show what is built in.
+
+    Names of problems are for plan and run, of experiments for run, of learners for run --learners.
+    """
     from tightrope.experiment import EXPERIMENTS
     from tightrope.learners.registry import LEARNERS, presets_of
     from tightrope.problems.registry import PROBLEMS
@@ -89,19 +93,30 @@ def list_(
         shown = [one for one in entries if name != "experiments" or one["name"] in EXPERIMENTS]
         wide = max(len(entry["name"]) for entry in shown)
         for entry in shown:
-            typer.echo(f"  {entry['name']:{wide}}  {entry['title']}")
+            presets = "".join(f" @{preset}" for preset in entry.get("presets", ()))
+            typer.echo(f"  {entry['name']:{wide}}  {entry['title']}{presets and ':' + presets}")
         if name == "experiments":
             typer.echo("  and every problem's name: its default experiment")
 
 
 @app.command("plan")
 def plan_(
-    model: Annotated[str, typer.Argument(help="A problem's name or a model file.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A problem's name (see list) or a model file: .npz .json .csv .mdp .pomdp .tra"
+        ),
+    ],
     capacity: Annotated[
         list[str] | None,
         typer.Option(help="NAME=X, as often as needed; replaces a capacity (NAME>=X: a floor)."),
     ] = None,
-    solver: Annotated[str, typer.Option(help="auto, lp, column-generation, ...")] = "auto",
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="auto, lp, column-generation; also policy- or value-iteration if not episodic."
+        ),
+    ] = "auto",
     criterion: CriterionName = None,
     horizon: Horizon = None,
     discount: Discount = None,
@@ -121,14 +136,19 @@ def plan_(
         Path | None, typer.Option(help="Save the policy to this .npz file, for tr.load_policy.")
     ] = None,
     frontier: Annotated[
-        str | None, typer.Option(help="NAME: the optimum as a function of that capacity, too.")
+        str | None, typer.Option(help="NAME of a cost: trace the optimum as its capacity varies.")
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Every breakpoint of the frontier.")
+        bool, typer.Option("--exact", help="With --frontier: every breakpoint, with no error left.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """The exact constrained optimum of a model, with its certificate and shadow prices."""
+    """Find the optimum of a known model.
+
+    Prints its value with certified bounds and, for every capacity, what is used, what a unit more
+    would earn, whether it binds and the tightest that can be kept. Ends with 0 if solved; 1 if
+    infeasible, unbounded or not converged; 2 for a mistake in what was asked.
+    """
     _announce_compilation()
     from tightrope.answers import frontier_text, picture_title, solution_text
     from tightrope.planning import plan
@@ -228,7 +248,10 @@ def convert(
         str, typer.Option(help="error, or absorb: states without actions get a free loop.")
     ] = "error",
 ) -> None:
-    """Write a model in another format; what the format cannot hold is refused or named."""
+    """Write a model in another format.
+
+    What the format cannot hold is refused by name; what must be said again on reading is noted.
+    """
     from tightrope.io import save
 
     reading = {"deadlock": deadlock} if deadlock != "error" else {}
@@ -277,7 +300,10 @@ def _save_policy(
 def run(
     experiment: Annotated[str, typer.Argument(help="An experiment, a problem or a model file.")],
     learners: Annotated[
-        str | None, typer.Option(help="Comma-separated names, each NAME or NAME@PRESET.")
+        str | None,
+        typer.Option(
+            help="Comma-separated, each NAME or NAME@PRESET; default the experiment's own."
+        ),
     ] = None,
     episodes: Annotated[
         int | None,
@@ -287,12 +313,19 @@ def run(
     seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Worker processes; default all cores.")] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder; default results/NAME.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Finish what is there.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the runs that are there, do the rest.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version, for a first look.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run an experiment: learners against the exact optimum, curves and a figure in a folder."""
+    """Run learners against the exact optimum.
+
+    Curves, figures and everything needed to resume or repeat go to a folder (--out).
+    """
     if not quiet:
         _announce_compilation()
     from tightrope.experiment import make_experiment
@@ -342,7 +375,10 @@ def bounds(
     folder: Annotated[Path, typer.Argument(help="A results folder.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """What was measured, what the theorem says, and their ratio; the worst seed of each arm."""
+    """Set a run beside its theorem's bounds.
+
+    What was measured, what the theorem says, and their ratio; the worst seed of each arm.
+    """
     from tightrope.results import group_name, load_bounds
     from tightrope.theory import table_text, worst_of_seeds
 
@@ -368,7 +404,10 @@ def budgets(
     folder: Annotated[Path, typer.Argument(help="A results folder.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Hard budgets: reward against both benchmarks, when and why runs stopped, what is left."""
+    """Show how runs with hard budgets ended.
+
+    Reward against both benchmarks, when and why runs stopped, what is left.
+    """
     from tightrope.results import load_budgets
     from tightrope.simulation.budgets import table_text
 
