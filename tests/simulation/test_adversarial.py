@@ -1,12 +1,13 @@
 """The world with full information: exact accounting, replay, resume, adversaries that misbehave."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from tightrope import theory
-from tightrope.errors import ConfigError, ModelError
+from tightrope.errors import ConfigError, ModelError, PlanError
 from tightrope.experiment import Arm, Experiment
 from tightrope.learners.registry import make_config
 from tightrope.planning.layered import best_policy, occupancy_of
@@ -140,6 +141,25 @@ def test_custom_adversaries_are_checked_at_every_episode():
     large = make(lambda episode, q: np.full(shape, 1.5))
     with pytest.raises(ModelError, match=r"episode 1 are 1.5 at \(0, 0\), expected numbers in"):
         play(large, *config(large), episodes=20, seed=0)
+
+    for answer in ("text", [[1.0], [1.0, 2.0]]):
+        odd = make(lambda episode, q, answer=answer: answer)
+        with pytest.raises(ModelError, match="rewards of episode 1 are no table of numbers"):
+            play(odd, *config(odd), episodes=20, seed=0)
+    ending = make(lambda episode, q: np.full(shape, 0.5))
+    with pytest.raises(ModelError, match="episode 1 are not 0 in the last state"):
+        play(ending, *config(ending), episodes=20, seed=0)
+
+
+def test_an_infeasible_problem_is_refused_with_its_margin():
+    tight = 0.5 * np.ones_like(WORLD.model.costs)
+    tight[:, -1] = 0.0
+    problem = dataclasses.replace(
+        PROBLEM, name="tight", constraints=sequences.iid(tight, channel="constraints")
+    )
+    words = rf"problem 'tight' is infeasible: .*\(rho = -{0.5 * WORLD.num_layers:g} < 0\)"
+    with pytest.raises(PlanError, match=words):
+        runner.run(problem, "pdgd-ops", episodes=20, seed=0)
 
 
 def test_bounds_are_saved_with_the_run():

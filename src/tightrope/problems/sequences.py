@@ -223,8 +223,14 @@ def respond(sequence: TableSequence, episode: int, occupancy: FloatArray) -> Flo
         totals = np.tensordot(sequence.tables, occupancy, axes=2)
         worst = totals.argmin() if sequence.low == 0.0 else totals.max(axis=1).argmax()
         return sequence.tables[int(worst)]
-    table = np.asarray(sequence.function(episode, occupancy.copy()), dtype=np.float64)
     channel = "rewards" if sequence.low == 0.0 else "constraints"
+    answer = sequence.function(episode, occupancy.copy())
+    try:
+        table = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"the adversary's {channel} of episode {episode} are no table of numbers: {error}"
+        ) from error
     if table.shape != sequence.tables.shape[1:]:
         raise ModelError(
             f"the adversary's {channel} of episode {episode} have shape {table.shape}, expected "
@@ -236,6 +242,11 @@ def respond(sequence: TableSequence, episode: int, occupancy: FloatArray) -> Flo
         raise ModelError(
             f"the adversary's {channel} of episode {episode} are {table[place]:.6g} at {place}, "
             f"expected numbers in [{sequence.low:.0f}, {sequence.high:.0f}]"
+        )
+    if table[..., -1, :].any():
+        raise ModelError(
+            f"the adversary's {channel} of episode {episode} are not 0 in the last state, x_L, "
+            "where nothing is played"
         )
     return np.ascontiguousarray(table)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.errors import ConfigError, Status
+from tightrope.errors import ConfigError, PlanError, Status
 from tightrope.kernels.layered import (
     layered_episode,
     layered_occupancy,
@@ -24,9 +24,10 @@ from tightrope.kernels.layered import (
 from tightrope.learners.protocol import Experience, Learner, Stop
 from tightrope.metrics import Ledger, recording_grid
 from tightrope.model.policy import MixturePolicy, Policy, StochasticPolicy, probabilities
+from tightrope.planning.layered import margin
 from tightrope.planning.solution import Solution
 from tightrope.problems import sequences
-from tightrope.problems.adversarial import AdversarialProblem, hindsight_plan
+from tightrope.problems.adversarial import AdversarialProblem, hindsight_plan, targets
 from tightrope.simulation.streams import block_generator, streams
 from tightrope.types import Feedback, FloatArray, IntArray
 
@@ -215,6 +216,20 @@ def hindsight_solution(
     )
 
 
+def require_hindsight(
+    problem: AdversarialProblem, episodes: int, seed: int, optimum: Solution, played: Any = None
+) -> None:
+    """PlanError, with the margin, if no policy keeps the constraints on average over a run."""
+    if optimum.status is Status.INFEASIBLE:
+        least = margin(problem.loop_free, targets(problem, episodes, seed, played)[1]).value
+        raise PlanError(
+            f"problem '{problem.name}' is infeasible: every policy exceeds some constraint by at "
+            f"least {-least:.6g} an episode on average (rho = {least:.6g} < 0), so there is no "
+            "optimum to learn; loosen the constraints",
+            optimum,
+        )
+
+
 @dataclass(kw_only=True, eq=False)
 class AdversarialRun:
     """A finished run with the quantities that the theorems speak of.
@@ -319,7 +334,9 @@ def settled(session: Any) -> tuple[Solution, dict[str, FloatArray]]:
     problem, world, columns = session.model, session.world, session.ledger.columns()
     if not problem.adaptive:
         return session.optimum, columns
-    optimum = hindsight_solution(problem, session.episodes, session.seed, world.averages())
+    played = world.averages()
+    optimum = hindsight_solution(problem, session.episodes, session.seed, played)
+    require_hindsight(problem, session.episodes, session.seed, optimum, played)
     columns["regret"] = columns["regret"] + optimum.require_solved().value * columns["episode"]
     return optimum, columns
 

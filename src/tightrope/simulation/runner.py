@@ -28,6 +28,7 @@ from tightrope.problems.linear import continuous_solution
 from tightrope.simulation.adversarial import (
     AdversarialWorld,
     hindsight_solution,
+    require_hindsight,
     settled,
     summary,
 )
@@ -131,6 +132,7 @@ def start(
     if isinstance(model, AdversarialProblem):
         world = AdversarialWorld(model, episodes=total, seed=seed, interval_points=INTERVAL_POINTS)
         optimum = hindsight_solution(model, total, seed) if optimum is None else optimum
+        require_hindsight(model, total, seed, optimum)
         spec = model.spec(feedback=world.feedback)
     elif isinstance(model, ContinuousLinearMDP):
         optimum = continuous_solution(model) if optimum is None else optimum
