@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import ConfigError, ModelError
-from tightrope.model.mdp import FLOAT32_EPS
+from tightrope.model.checks import FLOAT32_EPS
 from tightrope.types import FloatArray, IntArray
 
 MAX_ROWS = 2**29

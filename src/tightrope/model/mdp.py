@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from tightrope.errors import ModelError, ModelWarning
+from tightrope.errors import ModelError
+from tightrope.model.checks import (
+    check_available,
+    check_costs,
+    check_initial,
+    check_next,
+    check_rows,
+    check_table,
+)
 from tightrope.model.tables import (
     as_sequence,
-    by_name,
     check_known,
     check_names,
     csr_from_parts,
     is_staged,
-    labelled,
     leading_table_shape,
-    next_values,
     real_array,
     split_named_costs,
     transition_matrix,
@@ -35,14 +38,9 @@ from tightrope.types import (
     Episodic,
     Feedback,
     FloatArray,
-    IntArray,
     ProblemSpec,
     make_criterion,
 )
-
-MASK_HINT = "; if the action does not exist there, say so with available=(S, A) bool"
-FLOAT32_EPS = float(np.finfo(np.float32).eps)
-FLOAT64_EPS = float(np.finfo(np.float64).eps)
 
 
 class Tables(NamedTuple):
@@ -201,8 +199,8 @@ class FiniteMDP:
                 raise ModelError(
                     f"transitions have {stages} stages, the horizon is {criterion.horizon}"
                 )
-        keep(_stages=stages, available=self._check_available(available))
-        matrix, correction, kept = self._check_rows(matrix)
+        keep(_stages=stages, available=check_available(self, available))
+        matrix, correction, kept = check_rows(self, matrix)
         order = np.flatnonzero(kept) if order is None else order[kept]
         keep(
             indptr=matrix.indptr.astype(np.int64),
@@ -215,18 +213,18 @@ class FiniteMDP:
         stored = kept.size, order
         next_rewards = None
         if rewards_next is not None:
-            next_rewards = self._check_next(rewards_next, "rewards_next", axes, stored)
+            next_rewards = check_next(self, rewards_next, "rewards_next", axes, stored)
         keep(
             rewards_next=next_rewards,
-            rewards=self._check_table(rewards, "rewards", next_rewards),
+            rewards=check_table(self, rewards, "rewards", next_rewards),
         )
         if costs_next is not None:
             costs_next = [
-                self._check_next(part, f"costs_next[{i}]", axes, stored)
+                check_next(self, part, f"costs_next[{i}]", axes, stored)
                 for i, part in enumerate(as_sequence(costs_next, "costs_next", "table"))
             ]
-        self._check_costs(costs, costs_next, capacities, senses, cost_names, keep)
-        keep(initial=self._check_initial(initial))
+        keep(**check_costs(self, costs, costs_next, capacities, senses, cost_names))
+        keep(initial=check_initial(self, initial))
         keep(content_hash=self._hash(), _tables=self._kernel_tables())
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -345,7 +343,7 @@ class FiniteMDP:
             "transitions_data": self.data,
             "transitions_indices": self.indices,
             "transitions_indptr": self.indptr,
-            "transitions_shape": self._shape(),
+            "transitions_shape": self.table_shape(),
             "rewards": self.rewards,
             "costs": self.costs,
             "capacities": self.capacities,
@@ -396,7 +394,7 @@ class FiniteMDP:
                 fields.pop(f"transitions_{part}")
         return FiniteMDP(**{**fields, **changes})
 
-    def _shape(self) -> tuple[int, ...]:
+    def table_shape(self) -> tuple[int, ...]:
         tail = (self.num_states, self.num_actions, self.num_states)
         return (self.num_tables, *tail) if self.num_tables > 1 else tail
 
@@ -412,248 +410,6 @@ class FiniteMDP:
             else:
                 digest.update(json.dumps(value).encode())
         return digest.hexdigest()
-
-    # ---------------------------------------------------------------- checks
-
-    def _place(self, row: int) -> str:
-        """Where row ``h*S*A + s*A + a`` stands, in words."""
-        stage, rest = divmod(row, self.num_states * self.num_actions)
-        state, action = divmod(rest, self.num_actions)
-        where = [f"stage {stage}"] if stage else []
-        where.append(labelled("state", state, self.state_names))
-        where.append(labelled("action", action, self.action_names))
-        return f"({', '.join(where)})"
-
-    def _check_available(self, available: Any) -> BoolArray:
-        shape = (self.num_states, self.num_actions)
-        if available is None:
-            return np.ones(shape, dtype=bool)
-        mask = np.array(available)
-        if mask.shape != shape:
-            raise ModelError(f"available has shape {mask.shape}, expected (S, A) = {shape}")
-        if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
-            raise ModelError("available must hold booleans (or 0 and 1)")
-        mask = mask.astype(bool)
-        empty = np.flatnonzero(~mask.any(axis=1))
-        if empty.size:
-            raise ModelError(
-                f"{labelled('state', int(empty[0]), self.state_names)} has no available action; "
-                "every state needs at least one (an absorbing state keeps one that returns to it)"
-            )
-        return mask
-
-    def _check_rows(self, matrix: sp.csr_array) -> tuple[sp.csr_array, float, BoolArray]:
-        """Non-negative rows that sum to one; rows of unavailable actions are emptied.
-
-        Returns the matrix, the largest correction and which of the given entries were kept.
-        """
-        open_rows = np.tile(self.available.ravel(), self.num_tables)
-        lengths = np.diff(matrix.indptr)
-        entry_row = np.repeat(np.arange(matrix.shape[0]), lengths)
-        used = open_rows[entry_row]
-        bad = np.flatnonzero(used & ~(np.isfinite(matrix.data) & (matrix.data >= 0)))
-        if bad.size:
-            k = int(bad[0])
-            raise ModelError(
-                f"transition {self._place(int(entry_row[k]))} to state {matrix.indices[k]} is "
-                f"{matrix.data[k]}, expected a finite probability >= 0"
-            )
-        kept = used & (matrix.data > 0)
-        if not kept.all():
-            counts = np.bincount(entry_row[kept], minlength=matrix.shape[0])
-            indptr = np.concatenate([[0], np.cumsum(counts)])
-            matrix = sp.csr_array(
-                (matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape
-            )
-            lengths, entry_row = counts, entry_row[kept]
-        sums = np.bincount(entry_row, weights=matrix.data, minlength=matrix.shape[0])
-        off = np.abs(sums - 1.0) * open_rows
-        # float32-born rows are off by some 1e-7, longer ones by more
-        allowed = 8 * FLOAT32_EPS * np.sqrt(np.maximum(lengths, 1))
-        bad = np.flatnonzero(off > allowed)
-        if bad.size:
-            row = int(bad[0])
-            if lengths[row] == 0:
-                raise ModelError(
-                    f"row {self._place(row)} is all zero, expected probabilities that sum to 1"
-                    + MASK_HINT
-                )
-            raise ModelError(
-                f"row {self._place(row)} sums to {sums[row]:.10g}, expected 1; is a transition "
-                "missing or wrong? (nothing is divided by its sum unless you do it)"
-            )
-        correct = off > 4 * FLOAT64_EPS * np.maximum(lengths, 1)
-        if not correct.any():
-            return matrix, 0.0, kept
-        largest = float(off[correct].max())
-        data = matrix.data / np.where(correct, sums, 1.0)[entry_row]
-        fixed = sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-        if largest > 1e-12:
-            warnings.warn(
-                f"{int(correct.sum())} transition rows did not sum to 1 exactly and were divided "
-                f"by their sums; the largest correction is {largest:.3g}",
-                ModelWarning,
-                stacklevel=3,
-            )
-        return fixed, largest, kept
-
-    def _check_next(
-        self, values: Any, name: str, axes: str | None, stored: tuple[int, IntArray]
-    ) -> FloatArray:
-        """Realised values aligned with the stored transitions (one channel).
-
-        `stored` is the number of entries that were passed, and which of them each stored entry is.
-        """
-        values = next_values(values, name, axes)
-        entry_row = np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
-        if values.shape == self._shape() or values.shape == self._shape()[-3:]:
-            flat = values.reshape(-1, self.num_states)
-            out = flat[entry_row % flat.shape[0], self.indices]
-        elif sp.issparse(values) and values.shape == (self.indptr.size - 1, self.num_states):
-            out = np.asarray(values[entry_row, self.indices]).reshape(-1)
-        elif values.shape == stored[:1]:
-            out = values[stored[1]]
-        else:
-            raise ModelError(
-                f"{name} has shape {values.shape}, expected (S, A, S) = {self._shape()[-3:]} or "
-                f"one value per stored transition ({stored[0]},)"
-            )
-        bad = np.flatnonzero(~np.isfinite(out))
-        if bad.size:
-            row = int(np.searchsorted(self.indptr, bad[0], side="right") - 1)
-            raise ModelError(
-                f"{name} {self._place(row)} to state {self.indices[bad[0]]} is {out[bad[0]]}, "
-                "expected a finite number"
-            )
-        return out
-
-    def _mean_of_next(self, values: FloatArray) -> FloatArray:
-        rows = np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
-        mean = np.bincount(rows, weights=self.data * values, minlength=self.indptr.size - 1)
-        return np.asarray(mean, dtype=np.float64).reshape(self._shape()[:-1])
-
-    def _check_table(self, table: Any, name: str, values_next: FloatArray | None) -> FloatArray:
-        """A finite (S, A) or (H, S, A) table; zero where the action is not available."""
-        shape = (self.num_states, self.num_actions)
-        if table is None:
-            assert values_next is not None
-            return self._mean_of_next(values_next)
-        out = np.asarray(table)
-        if out.shape == (self.num_states,) and self.num_states != self.num_actions:
-            raise ModelError(
-                f"{name} has shape {out.shape}; for rewards of the state alone, r(s), pass "
-                f"np.repeat(r[:, None], {self.num_actions}, axis=1)"
-            )
-        stages = self.criterion.horizon if isinstance(self.criterion, Episodic) else None
-        if out.shape != shape and (stages is None or out.shape != (stages, *shape)):
-            expected = f"(S, A) = {shape}" + (
-                f" or (H, S, A) = {(stages, *shape)}" if stages else ""
-            )
-            raise ModelError(f"{name} has shape {out.shape}, expected {expected}")
-        out = np.where(self.available, out, 0.0)
-        bad = np.argwhere(~np.isfinite(out))
-        if bad.size:
-            place = tuple(bad[0])
-            row = int(np.ravel_multi_index(place, out.shape))
-            raise ModelError(
-                f"{name} {self._place(row)} is {out[place]}, expected a finite number"
-                + (MASK_HINT if out[place] == -np.inf else "")
-            )
-        if values_next is not None:
-            mean = self._mean_of_next(values_next)
-            worst = np.abs(mean - out)
-            place = np.unravel_index(int(worst.argmax()), worst.shape)
-            if worst[place] > 1e-8 * max(1.0, float(np.abs(out).max())):
-                row = int(np.ravel_multi_index(place, worst.shape))
-                raise ModelError(
-                    f"{name} {self._place(row)} is "
-                    f"{np.broadcast_to(out, worst.shape)[place]:.10g} but the realised values of "
-                    f"the transitions there have mean {mean[place]:.10g}"
-                )
-        return out
-
-    def _check_costs(
-        self,
-        costs: FloatArray | None,
-        costs_next: list[FloatArray] | None,
-        capacities: Any,
-        senses: Sequence[str] | Mapping[str, str] | None,
-        cost_names: Sequence[str] | None,
-        keep: Any,
-    ) -> None:
-        if costs is not None:
-            shape = costs.shape
-            if costs.size and (len(shape) < 3 or shape[-2:] != (self.num_states, self.num_actions)):
-                raise ModelError(
-                    f"costs has shape {shape}, expected (m, S, A) = (m, {self.num_states}, "
-                    f"{self.num_actions}) or (m, H, S, A); for one cost pass costs[None]"
-                )
-        count = len(costs) if costs is not None else len(costs_next or ())
-        if costs_next is not None and len(costs_next) != count:
-            raise ModelError(f"costs_next has {len(costs_next)} costs, costs has {count}")
-        for label, value in (("capacities", capacities), ("senses", senses)):
-            if value is not None and not isinstance(value, Mapping) and np.size(value) != count:
-                raise ModelError(f"{label} has length {np.size(value)}, expected m = {count} costs")
-        names = check_names(cost_names, count, "cost_names")
-        if names is None:
-            names = ("cost",) if count == 1 else tuple(f"cost_{i}" for i in range(count))
-        if count and capacities is None:
-            raise ModelError(
-                f"capacities are missing: expected m = {count} numbers, such as "
-                f"capacities={dict.fromkeys(names, 1.0)}"
-            )
-        tables = [
-            self._check_table(
-                None if costs is None else costs[i],
-                f"costs '{names[i]}'",
-                None if costs_next is None else costs_next[i],
-            )
-            for i in range(count)
-        ]
-        capacities = by_name(capacities, names, "capacities")
-        if isinstance(senses, Mapping):
-            check_known(senses, names, "senses")
-            senses = [senses.get(name, "<=") for name in names]
-        if senses is not None:
-            senses = as_sequence(senses, "senses", "'<=' or '>='")
-        limits = real_array([] if capacities is None else capacities, "capacities").reshape(-1)
-        if np.isnan(limits).any() or (~np.isfinite(limits)).any():
-            i = int(np.flatnonzero(~np.isfinite(limits))[0])
-            raise ModelError(f"capacity of '{names[i]}' is {limits[i]}, expected a finite number")
-        kinds = ("<=",) * count if senses is None else tuple(str(sense) for sense in senses)
-        for name, kind in zip(names, kinds):
-            if kind not in ("<=", ">="):
-                raise ModelError(f"sense of '{name}' is {kind!r}, expected '<=' or '>='")
-        shape = (self.num_states, self.num_actions)
-        keep(
-            num_costs=count,
-            cost_names=names,
-            costs=np.stack(tables) if count else np.zeros((0, *shape)),
-            costs_next=None
-            if costs_next is None
-            else np.array(costs_next, dtype=np.float64).reshape(count, self.data.size),
-            capacities=limits,
-            senses=kinds,
-        )
-
-    def _check_initial(self, initial: Any) -> FloatArray:
-        if initial is None:
-            out = np.zeros(self.num_states)
-            out[0] = 1.0
-            return out
-        out = real_array(initial, "initial")
-        if out.shape != (self.num_states,):
-            raise ModelError(f"initial has shape {out.shape}, expected (S,) = ({self.num_states},)")
-        bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
-        if bad.size:
-            raise ModelError(
-                f"initial probability of {labelled('state', int(bad[0]), self.state_names)} is "
-                f"{out[bad[0]]}, expected a finite number >= 0"
-            )
-        total = math.fsum(out)
-        if abs(total - 1.0) > 8 * FLOAT32_EPS * math.sqrt(self.num_states):
-            raise ModelError(f"initial sums to {total:.10g}, expected 1")
-        return out if abs(total - 1.0) <= 4 * FLOAT64_EPS * self.num_states else out / total
 
 
 def _rebuild(fields: dict[str, Any]) -> FiniteMDP:
