@@ -12,7 +12,11 @@ from tightrope.experiment import Arm, Experiment
 from tightrope.learners.registry import make_config
 from tightrope.planning.layered import best_policy, occupancy_of
 from tightrope.problems import loop_free, sequences
-from tightrope.problems.adversarial import AdversarialProblem, hindsight_plan
+from tightrope.problems.adversarial import (
+    AdversarialProblem,
+    always_safe_plan,
+    hindsight_plan,
+)
 from tightrope.simulation import runner
 from tightrope.simulation.adversarial import play
 
@@ -175,6 +179,23 @@ def test_bounds_are_saved_with_the_run():
     assert rows["max ||lambda||_1"]["proved"] is False  # Condition 2 fails at T = 200
     assert json.loads(json.dumps(result.bounds)) == result.bounds
     assert "Theorem 7" in theory.table_text(result.bounds)
+
+
+def test_adversarial_reward_is_held_against_the_best_policy_that_is_always_safe():
+    problem = loop_free.switching()
+    result = runner.run(problem, "pdgd-ops", episodes=300, seed=0, delta=0.05)
+    row = next(row for row in result.bounds if row["quantity"] == "reward / (T safe)")
+    safe = always_safe_plan(problem, 300, 0).value
+    total = 300 * result.optimum.value - result.columns["regret"][-1]
+    assert row["measured"] == pytest.approx(total / (300 * safe))
+    assert row["bound"] == 1.0
+
+
+@pytest.mark.parametrize(("episodes", "word"), [(60, "exact"), (101, "lower bound")])
+def test_interval_regret_is_exact_in_short_runs(episodes, word):
+    result = runner.run(PROBLEM, "pdgd-ops", episodes=episodes, seed=0)
+    row = next(row for row in result.bounds if row["quantity"] == "max interval R^P")
+    assert word in row["note"]
 
 
 def test_best_multiplier_is_the_optimums():

@@ -9,7 +9,7 @@ from tightrope import theory
 from tightrope.errors import Status
 from tightrope.learners import pdgd_ops, uc_o_reps
 from tightrope.planning.layered import best_policy
-from tightrope.problems.adversarial import feasibility_margin
+from tightrope.problems.adversarial import always_safe_plan, feasibility_margin
 from tightrope.simulation.adversarial import AdversarialRun
 from tightrope.theory import Row
 
@@ -150,6 +150,19 @@ def _primal_dual(run: AdversarialRun, setting: theory.Setting) -> list[Row]:
                     source=f"[BOBW, Theorem 7], {label}",
                     proved=False,
                     note="at least this share, up to O(sqrt T)",
+                )
+            )
+        played = (run.average_rewards, run.average_constraints)
+        safe = always_safe_plan(problem, run.episodes, run.seed, played).value
+        if safe > 0.0:
+            rows.append(
+                Row(
+                    quantity="reward / (T safe)",
+                    measured=run.total_reward / (run.episodes * safe),
+                    bound=1.0,
+                    source="the best fixed policy that is safe in every episode",
+                    proved=False,
+                    note=f"it earns {safe:.6g} an episode, OPT is {optimum:.6g}; above 1 beats it",
                 )
             )
     return rows

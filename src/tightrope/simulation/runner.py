@@ -42,7 +42,8 @@ from tightrope.theory import to_json
 from tightrope.types import Average, Criterion, Episodic, Feedback, FloatArray, ProblemSpec
 
 Progress = Callable[[int], None]
-INTERVAL_POINTS = 32  # end points of the weak no-interval regret of adversarial problems
+# End points of the weak no-interval regret: every episode of a short run, which makes it exact
+SHORT_RUN, INTERVAL_POINTS = 100, 32
 
 
 @dataclass(kw_only=True, eq=False)
@@ -130,7 +131,8 @@ def start(
     seeds = streams(seed)
     world: EpisodeWorld | StreamWorld | PointWorld | AdversarialWorld
     if isinstance(model, AdversarialProblem):
-        world = AdversarialWorld(model, episodes=total, seed=seed, interval_points=INTERVAL_POINTS)
+        points = total if total <= SHORT_RUN else INTERVAL_POINTS
+        world = AdversarialWorld(model, episodes=total, seed=seed, interval_points=points)
         optimum = hindsight_solution(model, total, seed) if optimum is None else optimum
         require_hindsight(model, total, seed, optimum)
         spec = model.spec(feedback=world.feedback)
