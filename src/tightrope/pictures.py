@@ -17,7 +17,7 @@ from matplotlib.patches import Circle, Rectangle
 
 from tightrope.errors import ConfigError
 from tightrope.model.mdp import FiniteMDP
-from tightrope.model.policy import Policy
+from tightrope.model.policy import MixturePolicy, Policy
 from tightrope.planning.criteria import reachable
 from tightrope.planning.policies import RARE, UNITS, parts_of
 from tightrope.types import BoolArray, FloatArray, IntArray
@@ -105,8 +105,14 @@ def draw_policy(
         figure = _draw_table(model, flows, visits)
     else:
         figure = _draw_grid(model, grid, flows, visits)
+    over = ["steps"] if len(parts[0].table) > 1 else []
+    if isinstance(policy, MixturePolicy):
+        over.append(f"the {len(policy.components)} policies that may be drawn at the start")
+    if grid is not None and np.bincount(grid.cells, flows.sum(axis=1) > 0).max() > 1:
+        over.append("the states of a cell")
+    means = f"mean over {' and '.join(over)}, by visits" if over else ""
     step = "" if stage is None else f"step {stage}"
-    figure.axes[0].set_title("\n".join(filter(None, [title, step])), fontsize=9)
+    figure.axes[0].set_title("\n".join(filter(None, [title, step, means])), fontsize=8)
     target = Path(path)
     try:
         figure.savefig(target, dpi=200, bbox_inches="tight")
