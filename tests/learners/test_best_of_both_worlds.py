@@ -9,6 +9,7 @@ import pytest
 from tightrope.errors import ConfigError
 from tightrope.learners import pdgd_ops, uc_o_gdps, uc_o_reps
 from tightrope.learners.protocol import Experience, restore_state, state_arrays
+from tightrope.learners.registry import make_config
 from tightrope.model.policy import StochasticPolicy
 from tightrope.planning.layered import margin
 from tightrope.problems import sequences
@@ -202,6 +203,17 @@ def test_more_episodes_than_declared_need_doubling(module):
     assert (run.state.episodes, run.state.began) == (160, 140)
     assert run.guarantee is None
     assert run.state.counts.sum() == 141 * WORLD.num_layers  # the counters stay
+
+
+@pytest.mark.parametrize("module", LEARNERS)
+def test_the_preset_for_unknown_lengths(module):
+    name = f"{module.LEARNER.name}@doubling"
+    learner, config = make_config(name, SPEC, episodes=200, delta=0.05)
+    run = play(PROBLEM, learner, config, episodes=200, seed=0)
+    assert (run.state.episodes, run.state.began) == (256, 192)
+    assert run.guarantee is None
+    short = play(PROBLEM, learner, config, episodes=64, seed=0)  # T plays no part
+    np.testing.assert_array_equal(run.curves["reward"][:64], short.curves["reward"])
 
 
 def test_a_radius_that_is_too_small_is_noticed():

@@ -24,7 +24,8 @@ def check_loop_free(spec: ProblemSpec, episodes: int, delta: float, name: str) -
     if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
         raise ConfigError(
             f"{name} must know T: episodes must be a whole number >= 1, got {episodes!r}; if T is "
-            "unknown, guess and set doubling=True (labelled: no guarantee of the paper)"
+            f"unknown, guess and set doubling=True, or take the preset {name}@doubling (labelled: "
+            "no guarantee of the paper)"
         )
     low, high = spec.reward_range
     if low < 0.0 or high > 1.0:
@@ -92,7 +93,8 @@ def next_episode(state: Any, name: str) -> bool:
     if not state.config.doubling:
         raise ConfigError(
             f"{name} was set for T = {state.episodes} episodes and is asked for one more: its "
-            "steps and radii depend on T; set episodes, or doubling=True if T is unknown"
+            "steps and radii depend on T; set episodes, or doubling=True (preset doubling) if T is "
+            "unknown"
         )
     state.began += state.episodes
     state.episodes *= 2

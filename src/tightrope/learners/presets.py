@@ -34,6 +34,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "radius_scale": 0.1,
             "cap": False,
         },
+        # T unknown: the tuned constants for T = 64, then for twice as many, and so on.
+        "doubling": {
+            "primal_scale": 0.012,
+            "dual_scale": 3500.0,
+            "radius_scale": 0.1,
+            "episodes": 64,
+            "doubling": True,
+        },
     },
     "uc-o-gdps": {
         # Of C x .03, .1 and .3 on the same worlds and the switching one, T = 1,000 and 4,000: the
@@ -41,12 +49,21 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "tuned": {"primal_scale": 0.1, "radius_scale": 0.1},
         # Privileged baseline: the multipliers of the hindsight optimum, fixed for ever.
         "best-multiplier": {"primal_scale": 0.1, "radius_scale": 0.1, "penalty": "hindsight"},
+        # T unknown: as that of pdgd-ops.
+        "doubling": {
+            "primal_scale": 0.1,
+            "radius_scale": 0.1,
+            "episodes": 64,
+            "doubling": True,
+        },
     },
     "uc-o-reps": {
         # By hand on the same worlds; the step is at its theorem's value.
         "tuned": {"step_scale": 1.0, "radius_scale": 0.1},
         # Baseline with a penalty of 1 for each constraint, a guess that nobody tuned.
         "penalty": {"step_scale": 1.0, "radius_scale": 0.1, "penalty": 1.0},
+        # T unknown: as that of pdgd-ops.
+        "doubling": {"step_scale": 1.0, "radius_scale": 0.1, "episodes": 64, "doubling": True},
     },
     # Average reward. Searched on 6-state RiverSwim, T = 1e5 and 1e6, seeds 0-4, where not said.
     "ucrl2": {

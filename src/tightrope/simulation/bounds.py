@@ -59,7 +59,7 @@ def _primal(run: AdversarialRun, setting: theory.Setting) -> list[Row]:
     config, proved = run.config, run.guarantee is not None
     if run.learner == "uc-o-reps":
         weight = 1.0 + 2.0 * float(run.state.multipliers.sum())
-        eta = uc_o_reps.step_size(run.problem.spec(), config, config.episodes)
+        eta = uc_o_reps.step_size(run.problem.spec(), config, run.state.episodes)
         bound = weight * theory.reps_regret(setting, eta)
         source, interval_bound = "Rosenberg and Mansour 2019", math.inf
     else:
