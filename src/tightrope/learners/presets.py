@@ -154,6 +154,17 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "step": 0.02,
             "carry": True,
         },
+        # Algorithm 3 as best response, ten updates of one episode in eight copies each; exactly
+        # compared at every episode. Needs the extra 'deep'; 7 s an episode on Mars rover.
+        "a2c": {
+            "bonus_scale": 3e-6,
+            "unvisited_bonus": 1.0,
+            "iterations": 10,
+            "step": 0.2,
+            "carry": True,
+            "planner": "a2c",
+            "compare_every": 1,
+        },
         # The authors' program: step 0.2 on Mars rover; it takes 10 on Box (give step=10).
         "paper-experiments": {
             "bonus": "flat",

@@ -37,14 +37,19 @@ def a2c_response(
     from tightrope.adapter import FiniteMDPEnv  # at the top of the layers, so only when asked for
 
     copies = vec.DummyVecEnv([lambda: FiniteMDPEnv(model, feedback="mean")] * COPIES)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # for nets this small, threads cost ten times what they save
     agent: Any = stable.A2C(
         "MlpPolicy", copies, n_steps=model.horizon, gamma=1.0, gae_lambda=1.0, learning_rate=step,
         ent_coef=entropy, vf_coef=value_coefficient, use_rms_prop=False, seed=seed, device="cpu",
         policy_kwargs={"net_arch": [64]},
     )  # fmt: skip
-    agent.learn(total_timesteps=episodes * model.horizon)
-    with torch.no_grad():
-        states = torch.arange(model.num_states)
-        logits = agent.policy.get_distribution(states).distribution.logits.double().numpy()
+    try:
+        agent.learn(total_timesteps=episodes * model.horizon)
+        with torch.no_grad():
+            states = torch.arange(model.num_states)
+            logits = agent.policy.get_distribution(states).distribution.logits.double().numpy()
+    finally:
+        torch.set_num_threads(threads)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True))
     return chances / chances.sum(axis=1, keepdims=True)
