@@ -19,6 +19,7 @@ The proof of Theorem 3.4 uses optimistic values of at most H, which nothing enfo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -107,47 +108,47 @@ class State:
 
     spec: ProblemSpec
     config: Config
-    episode: int  #: the episode that the present plan is for, from 1
     counts: Counts
     pool: IntArray  #: (P, H, S) int32, the first `basic` rows are the mixture that is played
-    basic: int
     weights: FloatArray  #: (basic,)
     multipliers: FloatArray  #: (m,)
-    value: float  #: optimum of the optimistic model
-    gap: float
-    replans: int
-    infeasible_plans: int
-    dynamic_programs: int
+    episode: int = 1  #: the episode that the present plan is for, from 1
+    basic: int = 0
+    value: float = 0.0  #: optimum of the optimistic model
+    gap: float = 0.0
+    replans: int = 0
+    infeasible_plans: int = 0
+    dynamic_programs: int = 0
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
     """Step 1 of Algorithm 1: no data, and the plan for the first episode."""
     check(spec, config)
-    size = column_generation.pool_size(spec.num_costs)
-    state = State(
-        spec=spec,
-        config=config,
-        episode=1,
-        counts=empty_counts(spec),
-        pool=np.zeros((size, spec.horizon, spec.num_states), dtype=np.int32),
-        basic=0,
-        weights=np.zeros(0),
-        multipliers=np.zeros(spec.num_costs),
-        value=0.0,
-        gap=0.0,
-        replans=0,
-        infeasible_plans=0,
-        dynamic_programs=0,
-    )
+    state = State(spec=spec, config=config, **empty_plan(spec))
     _plan(state)
     return state
 
 
+def empty_plan(spec: ProblemSpec) -> dict[str, Any]:
+    """The fields of a state that plans by `solve`, before it has."""
+    size = column_generation.pool_size(spec.num_costs)
+    return {
+        "counts": empty_counts(spec),
+        "pool": np.zeros((size, spec.horizon, spec.num_states), dtype=np.int32),
+        "weights": np.zeros(0),
+        "multipliers": np.zeros(spec.num_costs),
+    }
+
+
 def policy(state: State) -> Policy:
     """The mixture that the last plan found."""
-    actions = state.pool[: state.basic].copy()
+    return mixed(state.pool[: state.basic].copy(), state.weights.copy())
+
+
+def mixed(actions: IntArray, weights: FloatArray) -> Policy:
+    """The policies (K, H, S) as one."""
     parts = tuple(DeterministicPolicy(table) for table in actions)
-    return parts[0] if state.basic == 1 else MixturePolicy(parts, state.weights.copy())
+    return parts[0] if len(parts) == 1 else MixturePolicy(parts, weights)
 
 
 def horizon(state: State) -> Stop:
@@ -157,9 +158,7 @@ def horizon(state: State) -> Stop:
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Steps 2-6 of Algorithm 1: count, add the bonus, plan."""
-    e = experience
-    add_episodes(state.counts, e.states, e.actions, e.rewards, e.costs)
-    state.episode += len(e.actions)
+    count(state, experience)
     _plan(state)
     info: Info = {
         "replans": state.replans,
@@ -170,6 +169,13 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         "multiplier": state.multipliers,
     }
     return state, info
+
+
+def count(state: Any, experience: Experience) -> None:
+    """Step 2: add the episodes to a state's `counts`, and move its `episode` on."""
+    e = experience
+    add_episodes(state.counts, e.states, e.actions, e.rewards, e.costs)
+    state.episode += len(e.actions)
 
 
 def optimistic_model(spec: ProblemSpec, config: Config, counts: Counts, episode: int) -> Tables:
@@ -200,8 +206,13 @@ def _plan(state: State) -> None:
     """BasicConPlanner, Eq. (14), from the columns and the multipliers of the episode before."""
     spec = state.spec
     tables = optimistic_model(spec, state.config, state.counts, state.episode)
+    solve(state, tables, spec.capacities * spec.signs)
+
+
+def solve(state: Any, tables: Tables, limits: FloatArray) -> None:
+    """Plan from what the state planned last: the mixture, its multipliers, value and gap."""
     found = column_generation.solve(
-        tables, spec.horizon, spec.capacities * spec.signs, state.pool, warm=state.basic,
+        tables, state.spec.horizon, limits, state.pool, warm=state.basic,
         multipliers=state.multipliers,
     )  # fmt: skip
     state.pool[: found.slots.size] = state.pool[found.slots]

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tightrope.errors import ConfigError, Status
-from tightrope.estimation.counts import Counts, add_episodes, empty_counts, means
+from tightrope.estimation.counts import Counts, empty_counts, means
 from tightrope.learners import conrl
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
-from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy
+from tightrope.model.policy import Policy
 from tightrope.planning import functions
-from tightrope.planning.convex import Reach, first_columns, make_master, solve
+from tightrope.planning.convex import make_master
+from tightrope.planning.convex_columns import Reach, first_columns, solve
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
 
@@ -107,8 +108,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
 
 def policy(state: State) -> Policy:
     """The mixture that the last plan found."""
-    parts = tuple(DeterministicPolicy(table) for table in state.actions.copy())
-    return parts[0] if len(parts) == 1 else MixturePolicy(parts, state.weights.copy())
+    return conrl.mixed(state.actions.copy(), state.weights.copy())
 
 
 def horizon(state: State) -> Stop:
@@ -118,9 +118,7 @@ def horizon(state: State) -> Stop:
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Count, add the box, plan."""
-    e = experience
-    add_episodes(state.counts, e.states, e.actions, e.rewards, e.costs)
-    state.episode += len(e.actions)
+    conrl.count(state, experience)
     _plan(state)
     return state, {
         "optimistic_value": state.value,

@@ -22,12 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tightrope.errors import ConfigError, Status
-from tightrope.estimation.counts import Counts, add_episodes, empty_counts
+from tightrope.errors import ConfigError
+from tightrope.estimation.counts import Counts, add_episodes
 from tightrope.learners import conrl
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
-from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy
-from tightrope.planning import column_generation
+from tightrope.model.policy import DeterministicPolicy, Policy
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
 STOPS = ("on-violation", "before-violation", "before-violation-step")
@@ -130,41 +129,33 @@ class State:
 
     spec: ProblemSpec
     config: Config
-    episode: int  #: the episode that the present plan is for, from 1
     counts: Counts
     pool: IntArray  #: (P, H, S) int32, the first `basic` rows are the mixture that is planned
-    basic: int
     weights: FloatArray  #: (basic,)
     multipliers: FloatArray  #: (m,)
-    value: float
     used: FloatArray  #: (m,) consumption so far
-    earned: float  #: sampled reward so far
     safe_steps: int  #: steps of the next episode that are played
-    stop_reason: int  #: 0 running, 1 a budget was exceeded, 2 one could be
-    stopped_at: int  #: first episode stayed out of; 0 while running
-    infeasible_plans: int
+    episode: int = 1  #: the episode that the present plan is for, from 1
+    basic: int = 0
+    value: float = 0.0
+    gap: float = 0.0
+    replans: int = 0
+    infeasible_plans: int = 0
+    dynamic_programs: int = 0
+    earned: float = 0.0  #: sampled reward so far
+    stop_reason: int = RUNNING  #: 0 running, 1 a budget was exceeded, 2 one could be
+    stopped_at: int = 0  #: first episode stayed out of; 0 while running
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
     """No data; the null action is known to lead out."""
     check(spec, config)
-    size = column_generation.pool_size(spec.num_costs)
     state = State(
         spec=spec,
         config=config,
-        episode=1,
-        counts=empty_counts(spec),
-        pool=np.zeros((size, spec.horizon, spec.num_states), dtype=np.int32),
-        basic=0,
-        weights=np.zeros(0),
-        multipliers=np.zeros(spec.num_costs),
-        value=0.0,
         used=np.zeros(spec.num_costs),
-        earned=0.0,
         safe_steps=spec.horizon,
-        stop_reason=RUNNING,
-        stopped_at=0,
-        infeasible_plans=0,
+        **conrl.empty_plan(spec),
     )
     null, out = config.null_action % spec.num_actions, config.out_state % spec.num_states
     rows = np.flatnonzero(spec.available[:, null]) * spec.num_actions + null
@@ -183,8 +174,7 @@ def policy(state: State) -> Policy:
         return DeterministicPolicy(actions)
     planned = state.pool[: state.basic].copy()
     planned[:, state.safe_steps :] = null  # all steps are safe except under the step-level rule
-    parts = tuple(DeterministicPolicy(table) for table in planned)
-    return parts[0] if state.basic == 1 else MixturePolicy(parts, state.weights.copy())
+    return conrl.mixed(planned, state.weights.copy())
 
 
 def horizon(state: State) -> Stop:
@@ -262,15 +252,7 @@ def _plan(state: State) -> None:
         table[:, :, null] = 0.0
         table[:, out] = 0.0
     limits = (1.0 - config.epsilon) * np.array(config.budgets) / config.episodes
-    found = column_generation.solve(
-        tables, spec.horizon, limits, state.pool, warm=state.basic, multipliers=state.multipliers
-    )
-    state.pool[: found.slots.size] = state.pool[found.slots]
-    state.basic, state.weights = found.slots.size, found.weights
-    if found.status is Status.INFEASIBLE:
-        state.infeasible_plans += 1
-    else:
-        state.multipliers, state.value = found.multipliers, found.lower
+    conrl.solve(state, tables, limits)
 
 
 def guarantee(config: Config) -> str | None:

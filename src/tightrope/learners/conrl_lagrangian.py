@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tightrope.errors import ConfigError
-from tightrope.estimation.counts import Counts, add_episodes, empty_counts
+from tightrope.estimation.counts import Counts, empty_counts
 from tightrope.kernels import episodic
 from tightrope.learners import conrl
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
@@ -148,9 +148,7 @@ def horizon(state: State) -> Stop:
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Count, add the bonus, plan."""
-    e = experience
-    add_episodes(state.counts, e.states, e.actions, e.rewards, e.costs)
-    state.episode += len(e.actions)
+    conrl.count(state, experience)
     _plan(state)
     return state, {
         "optimistic_value": state.value,

@@ -14,166 +14,22 @@ and its prices give the next dynamic program and with it an upper bound of the o
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
-from tightrope.errors import ConfigError, Status, require
-from tightrope.kernels import episodic
-from tightrope.model.mdp import FiniteMDP, Tables
+from tightrope.errors import ConfigError, Status
+from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, mixture
-from tightrope.planning.masters import ConicMaster, CutMaster, Master, MasterPoint
+from tightrope.planning.conic import Function, conic_master, is_conic
+from tightrope.planning.convex_columns import ConvexColumns, Reach, first_columns, solve
+from tightrope.planning.masters import CutMaster, Master
 from tightrope.planning.solution import LeastViolation, Solution
-from tightrope.types import FloatArray, IntArray
+from tightrope.types import FloatArray
 
-FEASIBLE_EPS = 1e-9  # of the largest channel value: a smaller violation is rounding
-DROP_EPS = 1e-13  # weights below are no part of a mixture
 PROBES = 12  # points at which callables are tried before planning
-
-MAX_COMPILED = 16
-_COMPILED: dict[
-    Any, tuple[ConicMaster, Any]
-] = {}  # cone programs of the last f and g: they are slow to make
-
-Function = Any
-"""A CVXPY expression, a function of a CVXPY vector, or a callable returning (value, gradient)."""
-
-
-class ConvexColumns(NamedTuple):
-    """What the column generation found; of the least violation if the status is INFEASIBLE."""
-
-    status: Status
-    programs: int  #: dynamic programs solved
-    actions: IntArray  #: (k, H, S) the policies of the mixture
-    weights: FloatArray  #: (k,) > 0, sum 1
-    z: FloatArray  #: (n,) chosen channel values
-    prices: FloatArray  #: (n,) gain in the objective per unit of a channel
-    lower: float  #: bounds of the objective, or of the least max_j g_j
-    upper: float
-
-
-class Reach:
-    """What policies reach: n channels (n, 1|H, S, A) with radii, and one dynamic program each."""
-
-    def __init__(
-        self, tables: Tables, horizon: int, channels: FloatArray, radius: FloatArray | None
-    ) -> None:
-        self.n, self.horizon = channels.shape[0], horizon
-        self.boxed = radius is not None
-        stacked = channels
-        if radius is not None:
-            stacked = np.concatenate([channels - radius, channels + radius])
-        blank = np.zeros((1, *tables.available.shape))
-        self.tables = tables._replace(rewards=blank, costs=np.ascontiguousarray(stacked))
-
-    def respond(self, up: FloatArray, down: FloatArray) -> tuple[float, IntArray]:
-        """``max_pi up @ high - down @ low`` and its policy (H, S)."""
-        prices = np.concatenate([down, -up]) if self.boxed else down - up
-        actions = np.empty((self.horizon, self.tables.available.shape[0]), dtype=np.int32)
-        best = episodic.best_response(*self.tables, self.horizon, 0.0, prices, actions)
-        return float(best), actions
-
-    def ends(self, actions: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Lowest and highest values, (k, n) each, of k policies (k, H, S)."""
-        values = episodic.evaluate_actions(*self.tables, self.horizon, actions)[:, 1:]
-        return values[:, : self.n], values[:, -self.n :]
-
-
-def first_columns(reach: Reach, extra: IntArray | None = None) -> IntArray:
-    """The policies that maximise and minimise each channel, after those that are given."""
-    unit = np.eye(reach.n)
-    none = np.zeros(reach.n)
-    found = [reach.respond(unit[j], none)[1] for j in range(reach.n)]
-    found += [reach.respond(none, unit[j])[1] for j in range(reach.n)]
-    actions = np.stack(found)
-    return actions if extra is None else np.concatenate([extra, actions])
-
-
-def solve(
-    reach: Reach,
-    master: Master,
-    actions: IntArray,
-    *,
-    tolerance: float = 1e-8,
-    max_programs: int = 2_000,
-) -> ConvexColumns:
-    """Column generation from the policies `actions` (k, H, S).
-
-    Parameters
-    ----------
-    tolerance : on (upper - lower) / max(1, |lower|)
-    """
-    low, high = reach.ends(actions)
-    scale = max(1.0, float(np.abs(low).max()), float(np.abs(high).max()))
-    if isinstance(master, CutMaster) and not master.f.points:
-        middle = 0.5 * (low + high).mean(axis=0)
-        master.evaluate(middle if master.within is None else middle.clip(*master.within))
-    pool, programs = list(actions), len(actions)
-    # phase 1 minimises the largest g; it is entered only if the first columns cannot keep g
-    least = False
-    lower, upper = -np.inf, np.inf
-    best: MasterPoint | None = None
-    status = Status.NOT_CONVERGED
-    while programs < max_programs:
-        point = master.solve(low, high, least=least)
-        if point.status is Status.INFEASIBLE and not least and master.num_constraints:
-            least, upper = True, np.inf
-            continue
-        if point.status is not Status.SOLVED:
-            break
-        violation = point.violation
-        support, fresh = reach.respond(point.up, point.down)
-        programs += 1
-        upper = min(upper, point.bound + max(0.0, support - point.level))
-        if (least or violation <= FEASIBLE_EPS * scale) and (best is None or point.value >= lower):
-            lower, best = point.value, point
-        if least and violation <= 0.0 and lower > -np.inf:
-            least, lower, upper, best = False, -np.inf, np.inf, None
-        elif best is not None and upper - lower <= tolerance * max(1.0, abs(lower)):
-            if not least:
-                status = Status.SOLVED
-                break
-            if violation > FEASIBLE_EPS * scale or not isinstance(master, ConicMaster):
-                status = Status.INFEASIBLE
-                break
-            master.relax(FEASIBLE_EPS * scale)
-            least, lower, upper, best = False, -np.inf, np.inf, None
-        pool.append(fresh)
-        ends = reach.ends(fresh[None])
-        low, high = np.vstack([low, ends[0]]), np.vstack([high, ends[1]])
-    if best is None:
-        none = np.zeros(reach.n)
-        best = MasterPoint(status, low[0], np.ones(1), none, none, 0.0, np.inf, -np.inf, np.inf)
-    keep, weights = _few(best.weights, low, high)
-    if least:
-        lower, upper = -upper, -lower
-    return ConvexColumns(
-        status, programs, np.stack([pool[k] for k in keep]), weights, best.z,
-        best.up - best.down, lower, upper,
-    )  # fmt: skip
-
-
-def _few(weights: FloatArray, low: FloatArray, high: FloatArray) -> tuple[IntArray, FloatArray]:
-    """At most 2n + 1 columns whose mixture has the same lowest and highest values."""
-    weights = np.append(weights, np.zeros(low.shape[0] - weights.size))
-    used = np.flatnonzero(weights > DROP_EPS)
-    w = weights[used] / weights[used].sum()
-    ends = low[used].T if (low == high).all() else np.vstack([low[used].T, high[used].T])
-    scale = np.maximum(1.0, np.abs(ends).max(axis=1, keepdims=True))
-    system = np.vstack([ends / scale, np.ones(used.size)])
-    basic, residual = nnls(system, system @ w)
-    if residual < 1e-11:
-        w = basic
-    keep = w > 0
-    return used[keep], w[keep] / w[keep].sum()
-
-
-# ------------------------------------------------------------------------------------ for users
 
 
 def plan_convex(
@@ -315,7 +171,7 @@ def make_master(
     if within is not None and not within[0] < within[1]:
         raise ConfigError(f"within must be (low, high) with low < high, got {within}")
     functions = [f for f in (objective, *given) if f is not None]
-    conic = [_is_conic(f, count if f is objective else signs.size) for f in functions]
+    conic = [is_conic(f, count if f is objective else signs.size) for f in functions]
     if any(conic) and not all(conic):
         raise ConfigError(
             "give the objective and the constraints either all as CVXPY expressions or all as "
@@ -323,7 +179,7 @@ def make_master(
         )
     rows = list(zip(signs, capacities)) if constraint is None else []
     if any(conic):
-        return _conic(names, count, objective, given, rows, within)
+        return conic_master(names, count, objective, given, rows, within)
     given += [_linear(sign, i, capacity) for i, (sign, capacity) in enumerate(rows)]
     if objective is None:
         objective = _total
@@ -343,82 +199,6 @@ def _linear(sign: float, i: int, capacity: float) -> Function:
         return sign * (float(u[i]) - capacity), gradient
 
     return g
-
-
-def _is_conic(function: Function, size: int) -> bool:
-    """Whether the user gave CVXPY expressions; an error for what is neither form."""
-    if _is_expression(function):
-        return True
-    if not callable(function):
-        raise ConfigError(
-            f"expected a CVXPY expression, a function of a CVXPY vector, or a callable that "
-            f"returns (value, gradient); got {function!r}"
-        )
-    cvxpy = importlib.util.find_spec("cvxpy")
-    if cvxpy is not None:
-        cp = importlib.import_module("cvxpy")
-        try:
-            answer = function(cp.Variable(size))
-        except Exception:  # a callable for arrays may fail in any way on a symbol
-            answer = None
-        if _is_expression(answer):
-            return True
-    answer = function(np.ones(size))
-    if not isinstance(answer, tuple) or len(answer) != 2:
-        raise ConfigError(
-            f"a function of {size} numbers must return a CVXPY expression (of a CVXPY vector) "
-            f"or (value, gradient) (of an array); it returned {answer!r}"
-        )
-    return False
-
-
-def _is_expression(thing: Any) -> bool:
-    return hasattr(thing, "is_dcp") and not isinstance(thing, type)
-
-
-def _conic(
-    names: list[str], count: int, objective: Function | None, given: list[Function],
-    rows: list[tuple[float, float]], within: tuple[float, float] | None,
-) -> ConicMaster:  # fmt: skip
-    cp = require("cvxpy", "convex")
-    vectors = {"rewards": (cp.Variable(count, name="rewards"), 0)}
-    if len(names) > count:
-        vectors["costs"] = (cp.Variable(len(names) - count, name="costs"), count)
-
-    def expression(function: Function, which: str) -> Any:
-        found = function if _is_expression(function) else function(vectors[which][0])
-        if found.size != 1:
-            raise ConfigError(f"f and g must be single numbers, got shape {found.shape}: {found}")
-        return found
-
-    functions = (objective, *given)  # kept below, so that their ids stay theirs
-    key = (tuple(map(id, functions)), tuple(names), count, tuple(rows), within)
-    if key in _COMPILED:
-        return _COMPILED[key][0]
-    y = vectors["rewards"][0]
-    f = cp.sum(y) if objective is None else expression(objective, "rewards")
-    g = [expression(function, "costs") for function in given]
-    g += [sign * (vectors["costs"][0][i] - capacity) for i, (sign, capacity) in enumerate(rows)]
-    links = [(first + i, v, i) for v, first in vectors.values() for i in range(v.size)]
-    own = {v.id for v, _ in vectors.values()}
-    for variable in {v.id: v for e in (f, *g) for v in e.variables()}.values():
-        if variable.id in own:
-            continue
-        if variable.name() in vectors and variable.size == vectors[variable.name()][0].size:
-            first = vectors[variable.name()][1]
-            links += [(first + i, variable, i) for i in range(variable.size)]
-        elif variable.name() in names and variable.size == 1:
-            links.append((names.index(variable.name()), variable, 0))
-        else:
-            raise ConfigError(
-                f"the variable '{variable.name()}' of shape {variable.shape} is no channel: name "
-                f"scalars after {names}, or vectors 'rewards' ({count}) and 'costs'"
-            )
-    while len(_COMPILED) >= MAX_COMPILED:
-        _COMPILED.pop(next(iter(_COMPILED)))
-    master = ConicMaster(f, g, links, within)
-    _COMPILED[key] = (master, functions)
-    return master
 
 
 def _probe(master: CutMaster, low: FloatArray, high: FloatArray) -> None:

@@ -5,19 +5,19 @@ A *channel* is a reward or a cost. A column is a policy's lowest and highest val
 
     max f(y)   s.t.   g_j(u) <= 0,   low @ weights <= (y, u) <= high @ weights,   weights a mixture
 
-or, in phase 1, ``min t`` s.t. ``g_j(u) <= t``. `ConicMaster` hands CVXPY expressions to Clarabel,
-canonicalised once; `CutMaster` keeps supporting planes of callables and solves linear programs.
+or, in phase 1, ``min t`` s.t. ``g_j(u) <= t``. `CutMaster` keeps supporting planes of
+callables and solves linear programs; `planning.conic` has the one for CVXPY expressions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from tightrope.errors import ConfigError, Status, require
+from tightrope.errors import ConfigError, Status
 from tightrope.planning import lp
 from tightrope.types import FloatArray
 
@@ -196,172 +196,3 @@ class CutMaster:
         low, high = self.low[function.channels], self.high[function.channels]
         corner = np.where(slope > 0, high, low)
         return sign * function.values[k] + float(slope @ (corner - function.points[k])) + 1.0
-
-
-# ------------------------------------------------------------------------ CVXPY expressions: cones
-
-
-class ConicMaster:
-    """f and the g_j are CVXPY expressions, checked by the rules of disciplined convexity.
-
-    Parameters
-    ----------
-    links : pairs (channel, CVXPY variable, index) that say which entry holds which channel
-    """
-
-    def __init__(
-        self,
-        objective: Any,
-        constraints: Sequence[Any],
-        links: Sequence[tuple[int, Any, int]],
-        within: tuple[float, float] | None = None,
-    ) -> None:
-        cp = require("cvxpy", "convex")
-        if not objective.is_concave():
-            raise ConfigError(
-                f"objective is not concave by the rules of disciplined convexity: "
-                f"{objective} is {objective.curvature.lower()}"
-            )
-        for j, constraint in enumerate(constraints):
-            if not constraint.is_convex():
-                raise ConfigError(
-                    f"constraint {j} is not convex by the rules of disciplined convexity: "
-                    f"{constraint} is {constraint.curvature.lower()}"
-                )
-        self.objective, self.constraints, self.links = objective, list(constraints), list(links)
-        self.num_constraints, self.within = len(self.constraints), within
-        self._problems: dict[bool, tuple[Any, ...]] = {}
-        self._constant = float("nan")
-        self._cp = cp
-        self.relief = 0.0  #: added to the right-hand side 0 of every constraint
-
-    def evaluate(self, z: FloatArray) -> tuple[float, FloatArray]:
-        values: dict[Any, FloatArray] = {}
-        for channel, variable, index in self.links:
-            values.setdefault(variable, np.zeros(variable.size))[index] = z[channel]
-        for variable, value in values.items():
-            variable.save_value(value.reshape(variable.shape))
-        f = _number(self.objective.value)
-        return f, np.array([_number(g.value) for g in self.constraints])
-
-    def _compiled(self, least: bool) -> tuple[Any, ...]:
-        """The cone program without columns, and the column of every link in it (-1: none)."""
-        if least not in self._problems:
-            cp = self._cp
-            solver = require("cvxpy.reductions.solvers.conic_solvers.clarabel_conif", "convex")
-            if least:
-                t = cp.Variable(name="t")
-                problem = cp.Problem(cp.Minimize(t), [cp.sum(g) <= t for g in self.constraints])
-            else:
-                problem = cp.Problem(
-                    cp.Maximize(cp.sum(self.objective)),
-                    [cp.sum(g) <= self.relief for g in self.constraints],
-                )
-            data, _, _ = problem.get_problem_data(cp.CLARABEL)
-            first = data["param_prob"].var_id_to_col
-            known = {variable.id for variable in problem.variables()}
-            where = np.array(
-                [first[v.id] + index if v.id in known else -1 for _, v, index in self.links]
-            )
-            matrix = data["A"].toarray()
-            quadratic = 0.0 if data.get("P") is None else data["P"].toarray()
-            cones = solver.dims_to_solver_cones(data["dims"])
-            self._problems[least] = matrix, data["b"], data["c"], quadratic, cones, where
-        return self._problems[least]
-
-    def relax(self, relief: float) -> None:
-        """Allow ``g <= relief``, for a set so thin that rounding would empty it."""
-        self.relief = relief
-        self._problems.pop(False, None)
-
-    def solve(self, low: FloatArray, high: FloatArray, *, least: bool) -> MasterPoint:
-        clarabel = require("clarabel", "convex")
-        base, b, c, quadratic, base_cones, where = self._compiled(least)
-        count, n = low.shape
-        used = np.flatnonzero(where >= 0)
-        channel = np.array([link[0] for link in self.links])[used]
-        # rows: f and g | mixture | channels against columns | weights >= 0 | within
-        exact = bool((low == high).all())
-        pick = np.zeros((used.size, base.shape[1]))
-        pick[np.arange(used.size), where[used]] = 1.0
-        ends = [(pick, -high[:, channel].T)]
-        if not exact:
-            ends.append((-pick, low[:, channel].T))
-        ends.append((np.zeros((count, base.shape[1])), -np.eye(count)))
-        right = [b, np.ones(1), np.zeros(used.size * (len(ends) - 1) + count)]
-        linked = (clarabel.ZeroConeT if exact else clarabel.NonnegativeConeT)(
-            used.size * (len(ends) - 1)
-        )
-        cones = [*base_cones, clarabel.ZeroConeT(1), linked, clarabel.NonnegativeConeT(count)]
-        if self.within is not None:
-            blank = np.zeros((used.size, count))
-            ends += [(pick, blank), (-pick, blank)]
-            cones.append(clarabel.NonnegativeConeT(2 * used.size))
-            right += [np.full(used.size, self.within[1]), np.full(used.size, -self.within[0])]
-        blocks = [(base, np.zeros((base.shape[0], count)))]
-        blocks += [(np.zeros((1, base.shape[1])), np.ones((1, count))), *ends]
-        matrix = np.empty((sum(len(left) for left, _ in blocks), base.shape[1] + count))
-        row = 0
-        for left, beside in blocks:
-            matrix[row : row + len(left), : base.shape[1]] = left
-            matrix[row : row + len(left), base.shape[1] :] = beside
-            row += len(left)
-        hessian = np.zeros((matrix.shape[1],) * 2)
-        hessian[: base.shape[1], : base.shape[1]] = quadratic
-        settings = clarabel.DefaultSettings()
-        settings.verbose = False
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
-        answer = clarabel.DefaultSolver(
-            _csc(hessian), np.append(c, np.zeros(count)), _csc(matrix),
-            np.concatenate(right), cones, settings,
-        ).solve()  # fmt: skip
-        status = _status(str(answer.status))
-        x, duals = np.array(answer.x), np.array(answer.z)
-        at = base.shape[0]
-        level, sides = float(duals[at]), duals[at + 1 : at + 1 + used.size * (1 if exact else 2)]
-        up, down = np.zeros(n), np.zeros(n)
-        np.add.at(up, channel, sides[: used.size])
-        if exact:  # a price of either sign
-            up, down = np.maximum(up, 0.0), np.maximum(-up, 0.0)
-        else:
-            np.add.at(down, channel, sides[used.size :])
-            up, down = np.maximum(up, 0.0), np.maximum(down, 0.0)
-        weights = np.maximum(x[base.shape[1] :], 0.0)
-        z = weights @ high if exact else 0.5 * weights @ (low + high)
-        if status is Status.SOLVED:
-            z[channel] = x[where[used]]
-        bound, value = -answer.obj_val_dual, -answer.obj_val
-        if not least and status is Status.SOLVED:
-            if np.isnan(self._constant):  # what canonicalisation dropped from f
-                self._constant = self.evaluate(z)[0] - value
-            bound, value = bound + self._constant, value + self._constant
-        violation = -value if least else self.relief
-        return MasterPoint(status, z, weights, up, down, level, bound, value, violation)
-
-
-class _Csc(NamedTuple):
-    """What Clarabel reads of a SciPy matrix, without SciPy's checks, which cost more than it."""
-
-    data: FloatArray
-    indices: np.ndarray
-    indptr: np.ndarray
-    shape: tuple[int, ...]
-    has_canonical_format: bool = True
-
-
-def _csc(dense: FloatArray) -> _Csc:
-    columns, rows = np.nonzero(dense.T)
-    indptr = np.searchsorted(columns, np.arange(dense.shape[1] + 1))
-    return _Csc(dense.T[columns, rows], rows, indptr, dense.shape)
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(np.sum(value))
-
-
-def _status(name: str) -> Status:
-    if name in ("Solved", "AlmostSolved", "InsufficientProgress"):
-        return Status.SOLVED
-    if name in ("PrimalInfeasible", "AlmostPrimalInfeasible"):
-        return Status.INFEASIBLE
-    return Status.NOT_CONVERGED
