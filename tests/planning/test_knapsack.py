@@ -123,3 +123,8 @@ def test_bad_input():
         dynamic_optimum(model, budgets=[1.0], episodes=2, unit=0.07)
     with pytest.raises(ConfigError, match="larger unit"):
         dynamic_optimum(model, budgets=[1e6], episodes=2, unit=1 / 30)
+
+
+def test_budgets_without_episodes():
+    with pytest.raises(ConfigError, match="give episodes=K"):
+        tr.plan(tr.problems.rover_knapsack(), budgets=[3.0])

@@ -5,7 +5,7 @@ import pytest
 from tests.random_models import random_episodic
 
 import tightrope as tr
-from tightrope.errors import ConfigError
+from tightrope.errors import ConfigError, PlanError, Status
 from tightrope.kernels import episodic as fast
 from tightrope.kernels.reference import episodic as plain
 from tightrope.model.policy import check_policy
@@ -56,3 +56,14 @@ def test_without_constraints_one_iteration_is_optimal():
 def test_bad_input():
     with pytest.raises(ConfigError, match="iterations >= 1"):
         tr.planning.lagrangian(tr.problems.mars_rover(), iterations=0)
+
+
+def test_capacity_that_no_policy_keeps():
+    """The answer says what is the least, and so does the error of a run."""
+    model = tr.problems.mars_rover(capacity=0.0)
+    solution = tr.planning.lagrangian(model, iterations=5)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.least_violation.costs[0] == pytest.approx(4.0058e-6, abs=1e-10)
+    for learner in ("conrl", "conrl-lagrangian", "rcpo"):
+        with pytest.raises(PlanError, match=r"least violation has cost 4\.00575e-06 .* over"):
+            tr.run(model, learner, episodes=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tightrope.errors import ConfigError
 from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
@@ -92,6 +93,8 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
 
             return plan_convex(model, **options)
         if "budgets" in options:
+            if "episodes" not in options:
+                raise ConfigError("budgets are for all episodes together: give episodes=K")
             from tightrope.planning.knapsack import plan_knapsack
 
             return plan_knapsack(model, solver=solver, **options)

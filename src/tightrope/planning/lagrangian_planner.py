@@ -74,7 +74,9 @@ def lagrangian(
     -------
     Solution
         Status SOLVED only if the mixture keeps the capacities and its gap is below 1e-6; otherwise
-        NOT_CONVERGED. `upper_bound` is the least dual bound, `multipliers` are the average.
+        NOT_CONVERGED. If no policy keeps the capacities, `compare` returns the exact planner's
+        answer, with the least that can be achieved. `upper_bound` is the
+        least dual bound, `multipliers` are the average.
 
     Examples
     --------
@@ -102,6 +104,8 @@ def lagrangian(
     }
     if compare:
         exact = plan_episodic(model)
+        if exact.status is Status.INFEASIBLE:
+            return exact  # with its certificate and the least achievable costs
         statistics["suboptimality"] = np.nan if exact.value is None else exact.value - value
     return Solution(
         status=Status.SOLVED if feasible and closed else Status.NOT_CONVERGED,

@@ -107,7 +107,15 @@ class Solution:
     def require_solved(self) -> Solution:
         """The solution itself, or PlanError unless it is solved."""
         if self.status is not Status.SOLVED:
-            raise PlanError(f"plan is {self.status.value}: {self.status.sentence}", self)
+            text = f"plan is {self.status.value}: {self.status.sentence}"
+            least = self.least_violation
+            if least is not None:
+                costs = ", ".join(
+                    f"{name} {cost:.6g} (capacity {limit:.6g})"
+                    for name, cost, limit in zip(self.cost_names, least.costs, self.capacities)
+                )
+                text += f"; the policy of least violation has {costs}, {least.shortfall:.6g} over"
+            raise PlanError(text, self)
         return self
 
     def to_json(self) -> dict[str, Any]:
