@@ -19,7 +19,7 @@ ORDER = [
     {"simulation"},
     {"experiment", "experiments"},
     {"results"},
-    {"slopes"},
+    {"slopes", "growth"},
     {"plots", "pictures", "engines"},
     {"launch"},
     {"adapter", "answers", "cli", "__main__"},

@@ -361,6 +361,10 @@ def _print_summary(summary: dict[str, Any]) -> None:
         from tightrope.slopes import slopes_text
 
         typer.echo(slopes_text(summary["slopes"]))
+    if summary["growth"]:
+        from tightrope.growth import growth_text
+
+        typer.echo(growth_text(summary["growth"]))
     if summary["budgets"]:
         from tightrope.simulation.budgets import table_text
 

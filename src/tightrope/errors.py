@@ -25,6 +25,14 @@ class ConfigError(TightropeError, ValueError):
     """An argument, a configuration or an unknown name."""
 
 
+class UndeclaredError(ConfigError):
+    """Prior knowledge that a learner needs and nobody declared; `name` says which."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 class ResultError(TightropeError):
     """A results folder is missing, damaged or belongs to another experiment."""
 

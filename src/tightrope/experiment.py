@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,7 +125,9 @@ def make_experiment(
     """
     if name in EXPERIMENTS:
         module, _, function = EXPERIMENTS[name].home.partition(":")
-        base: Experiment = getattr(importlib.import_module(module), function)(quick=quick)
+        build = getattr(importlib.import_module(module), function)
+        known = {"steps": episodes} if "steps" in inspect.signature(build).parameters else {}
+        base: Experiment = build(quick=quick, **known)
     elif name in PROBLEMS or is_model_file(name):
         base = _default(name, quick)
     else:

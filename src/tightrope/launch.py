@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tightrope.engines import default_workers, episodes_done, prepare, run_jobs
 from tightrope.errors import ConfigError, ResultError
 from tightrope.experiment import Experiment
+from tightrope.growth import write_growth
 from tightrope.results import (
     Job,
     combine,
@@ -79,6 +80,7 @@ def launch(
     from tightrope.plots import draw_figures
 
     slopes = write_slopes(folder, experiment)
+    growth = write_growth(folder, experiment)
     figures = draw_figures(folder)
     return {
         "folder": str(folder),
@@ -87,6 +89,7 @@ def launch(
         "figures": [str(path) for path in figures],
         "arms": summarise(folder),
         "slopes": slopes,
+        "growth": growth,
         "budgets": load_budgets(folder) if (folder / "budgets.json").exists() else [],
     }
 

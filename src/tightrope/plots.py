@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def draw_figures(folder: str | Path) -> list[Path]:
             plt.close(figure)
     if meta["experiment"] == "brantley-figure-1":
         out += draw_figure_1(folder, table, meta)
-    return out + draw_bounds(folder, table) + draw_slopes(folder)
+    return out + draw_bounds(folder, table) + draw_slopes(folder) + draw_growth(folder, table)
 
 
 def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[Path]:
@@ -203,10 +204,15 @@ def _curves(axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str)
             label += f" {arm['guarantee']}"
         axes.plot(
             grid, mean, color=colour, ls=style, lw=1.3, label=label, ms=4, mfc="white",
-            marker=MARKERS[i % len(MARKERS)], markevery=(every * (i + 1) // 4 % every, every),
+            marker=_marker(i), markevery=(every * (i + 1) // 4 % every, every),
         )  # fmt: skip
         if len(values) > 1:
             axes.fill_between(grid, mean - half, mean + half, color=colour, alpha=0.2, lw=0)
+
+
+def _marker(i: int) -> str:
+    """Colours repeat after seven arms; a colour never comes twice with the same marker."""
+    return MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
 
 
 def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
@@ -311,13 +317,16 @@ def draw_slopes(folder: Path) -> list[Path]:
     entries = load_slopes(folder)
     arms = list(dict.fromkeys((row["problem"], row["learner"]) for row in entries))
     with plt.rc_context(STYLE):
-        figure, panels = plt.subplots(1, 2, figsize=(10.0, 3.6 + 0.16 * len(arms)), sharex=True)
-        for axes, quantity in zip(panels, ("R_T", "V_T")):
+        kinds = [name for name in ("R_T", "V_T") if any(r["quantity"] == name for r in entries)]
+        figure, grid = plt.subplots(
+            1, len(kinds), figsize=(5.0 * len(kinds), 3.6 + 0.16 * len(arms)), squeeze=False
+        )
+        for axes, quantity in zip(grid[0], kinds):
             for row in entries:
                 if row["quantity"] != quantity:
                     continue
                 i = arms.index((row["problem"], row["learner"]))
-                colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+                colour, marker = COLOURS[i % len(COLOURS)], _marker(i)
                 horizons = np.array(row["horizons"], dtype=np.float64)
                 values = np.maximum(np.array(row["values"]), 1.0)
                 axes.plot(horizons, values, marker, color=colour, ms=4, mfc="white")
@@ -331,6 +340,46 @@ def draw_slopes(folder: Path) -> list[Path]:
         figure.suptitle("one point a run, constants set for each T; slope and its 95% interval")
         figure.tight_layout()
         out = [folder / "figures" / f"slopes.{suffix}" for suffix in ("png", "pdf")]
+        for path in out:
+            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+            figure.savefig(path, bbox_inches="tight", metadata=metadata)
+        plt.close(figure)
+    return out
+
+
+def draw_growth(folder: Path, table: pa.Table) -> list[Path]:
+    """Regret along t (means; values that are not positive are gaps), seconds and bytes, log-log."""
+    if not (folder / "growth.csv").exists():
+        return []
+    with (folder / "growth.csv").open() as file:
+        growth = list(csv.DictReader(file))
+    arms = [arm for arm in load_meta(folder)["arms"] if not arm["horizon"]]
+    problems = list(dict.fromkeys(arm["problem"] for arm in arms))
+    with plt.rc_context(STYLE):
+        figure, grid = plt.subplots(
+            len(problems), 3, figsize=(12.5, 3.3 * len(problems)), squeeze=False
+        )
+        for problem, axes in zip(problems, grid):
+            rows = table.filter(pc.equal(table["problem"], problem))
+            for i, arm in enumerate(arm for arm in arms if arm["problem"] == problem):
+                style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "lw": 1.3}
+                points: dict[str, Any] = {"marker": _marker(i), "mfc": "white", "ms": 4, **style}
+                name = group_name(arm["learner"], arm["preset"])
+                times, values = _runs(_of_arm(rows, arm), "regret")
+                mean = values.mean(axis=0)
+                axes[0].plot(times, np.where(mean > 0, mean, np.nan), **style)
+                own = [r for r in growth if (r["problem"], r["learner"]) == (problem, name)]
+                for panel, column in zip(axes[1:], ("seconds", "state_bytes")):
+                    at = [float(r["steps"]) for r in own]
+                    panel.plot(at, [float(r[column]) for r in own], label=name, **points)
+            axes[0].set(xlabel="step t", ylabel=f"{problem}: mean regret, where > 0")
+            axes[1].set(xlabel="T", ylabel="seconds, median")
+            axes[2].set(xlabel="T", ylabel="learner's state, bytes")
+            for panel in axes:
+                panel.set(xscale="log", yscale="log")
+            axes[2].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8)
+        figure.tight_layout()
+        out = [folder / "figures" / f"growth.{suffix}" for suffix in ("png", "pdf")]
         for path in out:
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
             figure.savefig(path, bbox_inches="tight", metadata=metadata)

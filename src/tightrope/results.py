@@ -153,6 +153,7 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
         "episodes": int(run.columns["episode"][-1]),
         "updates": run.updates,
         "seconds": run.seconds,
+        "state_bytes": run.state_bytes,
         "bounds": run.bounds,
         "notes": run.notes,
         "budgets": run.budgets,
@@ -191,6 +192,7 @@ def combine(folder: Path, experiment: Experiment, *, seconds: float) -> list[Job
         ]
         write_atomic(folder / "budgets.json", json.dumps(reports, indent=1).encode())
     names = ("problem", "learner", "preset", "seed", "episodes", "updates", "seconds")
+    names += ("state_bytes",)
     timings = {name: [record[name] for record in records] for name in names}
     timings["episodes_per_second"] = [r["episodes"] / max(r["seconds"], 1e-9) for r in records]
     write_table(folder / "timings.parquet", pa.table(timings))
@@ -213,7 +215,7 @@ def _arms(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """What is common to the seeds of an arm."""
     arms: dict[str, dict[str, Any]] = {}
     for record in records:
-        own = ("seed", "seconds", "updates", "bounds", "notes", "budgets")
+        own = ("seed", "seconds", "updates", "state_bytes", "bounds", "notes", "budgets")
         kept = {k: v for k, v in record.items() if k not in own}
         kept["optimum"] = {k: v for k, v in kept["optimum"].items() if k != "seconds"}
         kept["config"] = {k: v for k, v in kept["config"].items() if k != "seed"}

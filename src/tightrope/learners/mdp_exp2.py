@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -40,18 +41,22 @@ class Config:
     steps : int
         T, for which the constants are set.
     mixing_time, sigma : float or None
-        Of [LIN, Assumptions 3 and 5]; None takes what the problem declares.
+        Of [LIN, Assumptions 3 and 5]; None takes what the problem declares. "estimate", or None
+        where nothing is declared: `tr.run` estimates them.
     length_scale, batch_scale, step_scale, threshold_scale : float
         Multiply N, B / N, eta, and the least eigenvalue that M_k must have.
+    estimated : tuple of str
+        Which constants are estimates; with any there is no guarantee.
     """
 
     steps: int
-    mixing_time: float | None = None
-    sigma: float | None = None
+    mixing_time: float | Literal["estimate"] | None = None
+    sigma: float | Literal["estimate"] | None = None
     length_scale: float = 1.0
     batch_scale: float = 1.0
     step_scale: float = 1.0
     threshold_scale: float = 1.0
+    estimated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +92,7 @@ def constants(spec: ProblemSpec, config: Config, dimension: int) -> Constants:
 
 def check(spec: ProblemSpec, config: Config) -> None:
     """Rewards in [-1, 1], known t_mix and sigma, at least one whole epoch."""
-    check_stream(spec, "mdp-exp2")
+    check_stream(spec, "mdp-exp2", points=True)
     check_unit_rewards(spec, "mdp-exp2")
     if config.steps < 2:
         raise ConfigError(f"steps must be at least 2, got {config.steps}")
@@ -188,9 +193,9 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 
 def guarantee(config: Config) -> str | None:
-    """Theorem 7 if N, B, eta and the threshold are as proved."""
+    """Theorem 7 if N, B, eta and the threshold are as proved, and t_mix and sigma no estimates."""
     scales = (config.length_scale, config.batch_scale, config.step_scale, config.threshold_scale)
-    if scales == (1.0,) * 4:
+    if scales == (1.0,) * 4 and not config.estimated:
         return "[LIN, Theorem 7]: expected regret of order (1 / sigma) sqrt(t_mix^3 T)"
     return None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -37,7 +38,8 @@ class Config:
     steps : int
         T, for which the constants are set.
     mixing_time : float or None
-        None takes what the problem declares; needed only where a formula is used.
+        None takes what the problem declares; needed only where a formula is used. "estimate", or
+        None where nothing is declared: `tr.run` estimates it.
     length : int or None
         N, steps of a trajectory.
     batch : int or None
@@ -48,15 +50,18 @@ class Config:
         Of the fit; times the largest squared gradient it must stay below 1.
     sgd_radius : float or None
         Bound of ``|w|``.
+    estimated : tuple of str
+        Which constants are estimates.
     """
 
     steps: int
-    mixing_time: float | None = None
+    mixing_time: float | Literal["estimate"] | None = None
     length: int | None = None
     batch: int | None = None
     step_size: float | None = None
     sgd_step: float | None = None
     sgd_radius: float | None = None
+    estimated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,7 @@ def bonus_factor(config: Config, dimension: int, length: int) -> float:
 
 def check(spec: ProblemSpec, config: Config) -> None:
     """Rewards in [-1, 1], a known span, at least one whole episode."""
-    check_stream(spec, "olsvi-fh")
+    check_stream(spec, "olsvi-fh", points=True)
     check_unit_rewards(spec, "olsvi-fh")
     if config.horizon_form not in ("min", "printed"):
         raise ConfigError(f"horizon_form must be 'min' or 'printed', got {config.horizon_form!r}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -35,7 +36,8 @@ class Config:
     steps : int
         T, for which the constants are set.
     mixing_time : float or None
-        None takes what the problem declares; needed only where a formula is used.
+        None takes what the problem declares; needed only where a formula is used. "estimate", or
+        None where nothing is declared: `tr.run` estimates it.
     phase : int or None
         Steps of a phase.
     step_size : float or None
@@ -43,14 +45,17 @@ class Config:
     ridge : float
         Added to the LSTD matrix, times the number of steps of the phase.
     adaptive : bool
+    estimated : tuple of str
+        Which constants are estimates.
     """
 
     steps: int
-    mixing_time: float | None = None
+    mixing_time: float | Literal["estimate"] | None = None
     phase: int | None = None
     step_size: float | None = None
     ridge: float = 1e-3
     adaptive: bool = False
+    estimated: tuple[str, ...] = ()
 
 
 def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:

@@ -85,21 +85,23 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "tuned": {"beta_scale": 3e-4},
     },
     "mdp-exp2": {
-        # Random linear MDP (10 states, 3 actions, d = 4, seed 3): N = 5, B = 380, eta = 0.08.
+        # sigma by the uniform policy. Search on `ergodic` (one-hot features, for which sigma is 0)
+        # and `linear-mdp`, T = 1e4 to 1e6, ten seeds: N = 1 on both, B = 962 and 282, eta = 0.08
+        # and 0.11 at T = 1e6. A larger threshold explores for longer; without one, or with N = 2,
+        # one run in ten settles on a bad policy.
         "tuned": {
+            "sigma": "estimate",
+            "length_scale": 0.002,
+            "batch_scale": 0.0235,
+            "step_scale": 150.0,
+            "threshold_scale": 1e-3,
+        },
+        # Random linear MDP, where both assumptions hold: N = 5, B = 380, eta = 0.08 at T = 1e6.
+        "appendix-e": {
             "length_scale": 0.02,
             "batch_scale": 5e-5,
             "step_scale": 3e4,
             "threshold_scale": 0.1,
-        },
-        # One-hot features, for which sigma is 0, so one is declared. Ergodic model, T = 1e6: 94% of
-        # J* in the last fifth, because w_k = 0 where a rare pair is missed.
-        "one-hot": {
-            "sigma": 1 / 30,
-            "length_scale": 0.005,
-            "batch_scale": 0.05,
-            "step_scale": 200.0,
-            "threshold_scale": 1e-3,
         },
         # Assumptions 3 and 5 fail there; the declared values give N = 20, B = 5040, eta = 0.3.
         "riverswim": {
@@ -112,7 +114,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "npg": {
-        # The trajectories of tuned mdp-exp2 at T = 1e6, for a comparison at equal samples.
+        # The trajectories of mdp-exp2@appendix-e at T = 1e6, for a comparison at equal samples.
         **{
             f"step-{step}": {
                 "length": 5,

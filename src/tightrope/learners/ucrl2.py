@@ -58,12 +58,18 @@ def check(spec: ProblemSpec, config: Config) -> None:
         raise ConfigError("radius scales must be >= 0")
 
 
-def check_stream(spec: ProblemSpec, name: str) -> None:
-    """Raise ConfigError unless the problem is an unconstrained single stream."""
+def check_stream(spec: ProblemSpec, name: str, *, points: bool = False) -> None:
+    """Raise ConfigError unless the problem is an unconstrained single stream.
+
+    `points`: whether the learner takes continuous states.
+    """
     if not isinstance(spec.criterion, Average):
         raise ConfigError(f"{name} needs criterion Average(), got {spec.criterion}")
-    if not spec.num_states and name in ("ucrl2", "psrl"):
-        raise ConfigError(f"{name} needs finitely many states, the problem's are continuous")
+    if not (spec.num_states or points):
+        raise ConfigError(
+            f"{name} needs finitely many states, the problem's are continuous; olsvi-fh and "
+            "mdp-exp2 take those"
+        )
     if spec.num_costs:
         raise ConfigError(f"{name} has no constraints, the problem has m = {spec.num_costs}")
     if not np.isfinite(spec.reward_range).all():

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.errors import ConfigError, ModelError
+from tightrope.errors import ConfigError, ModelError, UndeclaredError
 from tightrope.types import BoolArray, FloatArray, ProblemSpec
 
 LARGEST_NORM = math.sqrt(2.0)  #: [LIN, Assumption 2]
@@ -348,17 +348,25 @@ def features_of(spec: ProblemSpec) -> FloatArray:
     return np.asarray(spec.features, dtype=np.float64)
 
 
-def declared(spec: ProblemSpec, name: str, given: float | None, learner: str) -> float:
-    """Prior knowledge from the configuration, else from the problem; ConfigError if in neither."""
+def declared(spec: ProblemSpec, name: str, given: float | str | None, learner: str) -> float:
+    """Prior knowledge from the configuration, else from the problem.
+
+    Raises UndeclaredError if it is in neither (or "estimate" is asked for): `tr.run` then estimates
+    t_mix and sigma. ConfigError for a number that is not finite and > 0.
+    """
     value = spec.knowledge.get(name) if given is None else given
-    if value is None:
-        raise ConfigError(
+    if value is None or value == "estimate":
+        raise UndeclaredError(
             f"{learner} needs the {name.replace('_', ' ')} of the problem: declare it in "
-            f"spec(knowledge={{'{name}': ...}}) or set {name} in the configuration"
+            f"spec(knowledge={{'{name}': ...}}) or set {name} in the configuration",
+            name,
         )
+    if isinstance(value, str):
+        raise ConfigError(f"{name} must be a number or 'estimate', got {value!r}")
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(
             f"{learner} needs a finite {name.replace('_', ' ')} > 0, got {value}; where the "
-            f"assumption fails, set {name} in the configuration (it is then recorded as declared)"
+            f"assumption fails, set {name} in the configuration, to a number or to 'estimate' (no "
+            "theorem is claimed for an estimate)"
         )
     return float(value)

@@ -39,6 +39,8 @@ from tightrope.types import FloatArray, IntArray
 
 SOLVERS = ("auto", "value-iteration", "policy-iteration", "lp", "column-generation")
 DENSE_STATES = 300  # up to here policy iteration, by dense elimination, is the default
+HYBRID = "value-iteration, policy-iteration"
+HYBRID_PRODUCTS = 5_000_000_000  # some seconds of value iteration, before policy iteration goes on
 PROGRAM_STATES = 1000  # with costs, up to here the linear program is
 
 
@@ -59,6 +61,9 @@ def plan_average(
         communicating, two if it is multichain).
     tolerance : relative gap at which the answer counts as solved
     max_sweeps : of relative value iteration
+
+    'auto' is policy iteration for up to 300 states and value iteration for more; where that has not
+    converged (slow mixing), policy iteration goes on from there and `solver` names both.
 
     Returns
     -------
@@ -86,7 +91,7 @@ def plan_average(
     if model.num_costs:
         engine = engine_of(frame, solver, tolerance, max_sweeps)
         return constrained.plan(model, engine, solver, tolerance, started, statistics)
-    status, found = best_gain(frame, model.rewards, solver, tolerance, max_sweeps)
+    status, solver, found = best_gain(frame, model.rewards, solver, tolerance, max_sweeps)
     value = float(model.initial @ found.gain)
     upper = max(value, float(model.initial @ found.upper))
     room = max(tolerance * max(1.0, abs(value)), 64 * EPS * span(found.bias))
@@ -117,8 +122,13 @@ def choose_solver(model: FiniteMDP, solver: str) -> str:
     if solver == "auto" and model.num_costs and model.num_states <= PROGRAM_STATES:
         return "lp"
     if solver in ("auto", "column-generation"):
-        return "policy-iteration" if model.num_states <= DENSE_STATES else "value-iteration"
+        return "policy-iteration" if model.num_states <= DENSE_STATES else HYBRID
     return solver
+
+
+def hybrid_sweeps(model: FiniteMDP, max_sweeps: int) -> int:
+    """Sweeps of value iteration before policy iteration goes on."""
+    return min(max_sweeps, max(1000, HYBRID_PRODUCTS // max(1, model.tables().data.size)))
 
 
 def best_gain(
@@ -128,31 +138,40 @@ def best_gain(
     tolerance: float,
     max_sweeps: int,
     start: IntArray | None = None,
-) -> tuple[Status, Gains]:
-    """The best gain for given rewards (S, A) by the solver of that name.
+) -> tuple[Status, str, Gains]:
+    """The best gain for given rewards (S, A) by the solver of that name, and the solver it took.
 
     Policy iteration begins at the actions `start` (S,), if they are given.
     """
     if solver == "lp":
-        return by_linear_program(frame, rewards)
-    if solver == "value-iteration":
-        return Status.SOLVED, by_value_iteration(frame, rewards, 0.5 * tolerance, max_sweeps)
-    return Status.SOLVED, by_policy_iteration(frame, rewards, start)
+        status, found = by_linear_program(frame, rewards)
+        return status, solver, found
+    if solver in ("value-iteration", HYBRID):
+        if solver == HYBRID:
+            max_sweeps = hybrid_sweeps(frame.model, max_sweeps)
+        found = by_value_iteration(frame, rewards, 0.5 * tolerance, max_sweeps)
+        room = tolerance * max(1.0, float(np.abs(found.gain).max()))
+        if solver == "value-iteration" or (found.upper - found.gain).max() <= room:
+            return Status.SOLVED, "value-iteration", found
+        start = found.actions
+    return Status.SOLVED, solver, by_policy_iteration(frame, rewards, start)
 
 
 def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> Engine:
     """What the constrained planner needs to know of the average criterion."""
     model = frame.model
     rewards, costs = model.rewards, model.costs * model.signs[:, None, None]
-    inner = "value-iteration" if solver == "value-iteration" else "policy-iteration"
+    inner = solver if solver in ("value-iteration", HYBRID) else "policy-iteration"
 
     last: IntArray | None = None  # the next multipliers are near: so is their best policy
 
     def respond(weight: float, multipliers: FloatArray) -> Response:
-        nonlocal last
+        nonlocal last, inner
         mixed = weight * rewards - np.tensordot(multipliers, costs, axes=1)
-        _, found = best_gain(frame, mixed, inner, 0.1 * tolerance, max_sweeps, last)
+        _, used, found = best_gain(frame, mixed, inner, 0.1 * tolerance, max_sweeps, last)
         last = found.actions
+        if used == HYBRID:  # value iteration did not get there: not again
+            inner = "policy-iteration"
         policy = DeterministicPolicy(found.actions)
         value = evaluate_stationary(model, policy)
         upper = float(model.initial @ found.upper)

@@ -13,7 +13,7 @@ from tightrope.errors import ModelError, Status
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import MixturePolicy, Policy, mixture
 from tightrope.planning.criteria import evaluate_stationary
-from tightrope.planning.generation import Generated, Respond, generate
+from tightrope.planning.generation import Respond, generate
 from tightrope.planning.solution import LeastViolation, Solution
 from tightrope.types import FloatArray
 
@@ -34,6 +34,14 @@ class Flow(NamedTuple):
     iterations: int
 
 
+class Least(NamedTuple):
+    """A policy of least violation, and the weights that prove it; see `LeastViolation`."""
+
+    policy: Policy
+    weights: FloatArray
+    certified: float
+
+
 class Engine(NamedTuple):
     """What differs between the criteria."""
 
@@ -41,6 +49,7 @@ class Engine(NamedTuple):
     program: Callable[[], Flow]
     scale: FloatArray  #: (1 + m,) sizes of reward and costs of a policy
     stationary: Callable[[MixturePolicy], Policy]  #: one stationary policy in place of a mixture
+    least: Callable[[], Least | None] | None = None  #: by a program, where responses may not exist
 
 
 def plan(
@@ -65,6 +74,9 @@ def plan(
         flow = engine.program()
         statistics["simplex_iterations"] = flow.iterations
         if flow.status is Status.INFEASIBLE:
+            least = engine.least() if engine.least is not None else None
+            if least is not None:
+                return _infeasible(model, least, solver, started, statistics)
             start, weight = 1.0 / scale[1:], 0.0
         elif flow.status is not Status.SOLVED:
             none = np.full(model.num_costs, np.nan)
@@ -86,7 +98,12 @@ def plan(
     )
     statistics["dynamic_programs"] = found.programs
     if found.status is Status.INFEASIBLE:
-        return _infeasible(model, engine, solver, found, started, statistics)
+        worst = Least(
+            mixture(list(found.policies), found.weights),
+            found.multipliers,
+            -engine.respond(0.0, found.multipliers).upper,
+        )
+        return _infeasible(model, worst, solver, started, statistics)
     policy = mixture(list(found.policies), found.weights)
     upper = min(upper, found.upper)
     statistics.update(single)
@@ -150,22 +167,16 @@ def _answer(
 
 
 def _infeasible(
-    model: FiniteMDP,
-    engine: Engine,
-    solver: str,
-    found: Generated,
-    started: float,
-    statistics: dict[str, Any],
+    model: FiniteMDP, found: Least, solver: str, started: float, statistics: dict[str, Any]
 ) -> Solution:
-    policy = mixture(list(found.policies), found.weights)
-    value, costs = evaluate_stationary(model, policy)
+    value, costs = evaluate_stationary(model, found.policy)
     least = LeastViolation(
-        policy=policy,
+        policy=found.policy,
         value=value,
         costs=costs,
         shortfall=float((model.signs * (costs - model.capacities)).max()),
-        weights=found.multipliers,
-        certified=-engine.respond(0.0, found.multipliers).upper,
+        weights=found.weights,
+        certified=found.certified,
     )
     answer = _answer(
         model,

@@ -18,9 +18,14 @@ from tightrope.kernels import average as kernels
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
 from tightrope.planning import constrained, lp
-from tightrope.planning.average import choose_solver
+from tightrope.planning.average import HYBRID, choose_solver, hybrid_sweeps
 from tightrope.planning.constrained import Engine, Flow
-from tightrope.planning.criteria import discounted_values, discounted_visits, evaluate_stationary
+from tightrope.planning.criteria import (
+    PLAIN_DISCOUNT,
+    discounted_values,
+    discounted_visits,
+    evaluate_stationary,
+)
 from tightrope.planning.generation import Response
 from tightrope.planning.solution import Solution
 from tightrope.planning.stopping import EPS
@@ -46,6 +51,10 @@ def plan_discounted(
     tolerance : relative gap at which the answer counts as solved
     max_sweeps : of value iteration
 
+    'auto' is policy iteration for up to 300 states, then value iteration; where that has not
+    converged, as happens near discount 1 and with slow mixing, policy iteration goes on from there,
+    and ``statistics['policy_iterations']`` says so.
+
     Examples
     --------
     >>> model = FiniteMDP(transitions=[[[0.0, 1.0]], [[0.0, 1.0]]], rewards=[[-3.0], [-2.0]],
@@ -63,13 +72,15 @@ def plan_discounted(
     if solver == "lp":
         everywhere = np.full(model.num_states, 1.0 / model.num_states)
         flow = flow_program(model, everywhere, model.costs, model.capacities)
-        actions, iterations = flow.measure.argmax(axis=1), flow.iterations
+        actions, counts = flow.measure.argmax(axis=1), {"iterations": flow.iterations}
     else:
-        actions, iterations = best_actions(model, model.rewards, solver, tolerance, max_sweeps)
+        actions, counts = best_actions(model, model.rewards, solver, tolerance, max_sweeps)
+        if solver == HYBRID and "policy_iterations" not in counts:
+            solver = "value-iteration"
     values, above = certified(model, model.rewards, actions)
     value = float(model.initial @ values)
     solved = above <= tolerance * max(1.0, float(np.abs(values).max()))
-    statistics: dict[str, Any] = {"iterations": iterations, "largest_error": above}
+    statistics: dict[str, Any] = {**counts, "largest_error": above}
     return Solution(
         status=Status.SOLVED if solved else Status.NOT_CONVERGED,
         solver=solver,
@@ -103,12 +114,31 @@ def looked_ahead(model: FiniteMDP, rewards: FloatArray, values: FloatArray) -> F
 
 def certified(model: FiniteMDP, rewards: FloatArray, actions: IntArray) -> tuple[FloatArray, float]:
     """Exact values (S,) of a deterministic policy, and by how much the optimum can exceed them."""
-    states = np.arange(actions.size)
-    chain = model.matrix()[states * model.num_actions + actions]
-    pays = rewards[states, actions][:, None]
-    values = discounted_values(sp.csr_array(chain), pays, discount_of(model))[:, 0]
-    residual = (looked_ahead(model, rewards, values).max(axis=1) - values).max()
-    return values, max(0.0, float(residual)) / (1.0 - discount_of(model))
+    level, relative, improvement = _improvements(model, rewards, actions)
+    above = max(0.0, float(improvement.max())) / (1.0 - discount_of(model))
+    return level + relative, above
+
+
+def _improvements(
+    model: FiniteMDP, rewards: FloatArray, actions: IntArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """A policy's values as ``level + relative`` (S,), and what other actions add to them (S, A).
+
+    Near discount 1 values are a thousand times their differences and more. So the level is kept
+    apart, ``r + discount P w - w - (1 - discount) level``: what is left of it after one step of
+    refinement has the rounding errors of the differences w, not of the values.
+    """
+    discount, states = discount_of(model), np.arange(actions.size)
+    chain = sp.csr_array(model.matrix()[states * model.num_actions + actions])
+    pays = rewards[states, actions]
+    values = discounted_values(chain, pays[:, None], discount)[:, 0]
+    level, relative = float(values[0]), values - values[0]
+    if discount > PLAIN_DISCOUNT:
+        left = pays + discount * (chain @ relative) - relative - (1.0 - discount) * level
+        change = discounted_values(chain, left[:, None], discount)[:, 0]
+        level, relative = level + float(change[0]), relative + (change - change[0])
+    ahead = looked_ahead(model, rewards, relative)
+    return level, relative, ahead - relative[:, None] - (1.0 - discount) * level
 
 
 def best_actions(
@@ -118,24 +148,35 @@ def best_actions(
     tolerance: float,
     max_sweeps: int,
     start: IntArray | None = None,
-) -> tuple[IntArray, int]:
+) -> tuple[IntArray, dict[str, int]]:
     """An optimal deterministic policy for rewards (S, A), and the iterations it took.
 
     Policy iteration begins at the actions `start` (S,), if they are given.
     """
-    if solver == "value-iteration":
-        return _value_iteration(model, rewards, tolerance, max_sweeps)
+    counts: dict[str, int] = {}
+    if solver != "policy-iteration":
+        sweeps = hybrid_sweeps(model, max_sweeps) if solver == HYBRID else max_sweeps
+        start, done = _value_iteration(model, rewards, tolerance, sweeps)
+        counts["iterations"] = done
+        if solver == "value-iteration":
+            return start, counts
+        values, above = certified(model, rewards, start)
+        if above <= tolerance * max(1.0, float(np.abs(values).max())):
+            return start, counts
     actions = model.available.argmax(axis=1) if start is None else start
     seen: set[bytes] = set()
     while True:
         seen.add(actions.tobytes())
-        values, _ = certified(model, rewards, actions)
-        scores = looked_ahead(model, rewards, values)
-        slack = 16 * EPS * (float(np.abs(values).max()) + float(np.abs(rewards).max()))
-        better = scores.max(axis=1) > values + slack
-        improved = np.where(better, scores.argmax(axis=1), actions)
+        level, relative, improvement = _improvements(model, rewards, actions)
+        slack = 16 * EPS * (float(np.abs(relative).max()) + float(np.abs(rewards).max()))
+        if solver == HYBRID:  # large models: no further than the tolerance asks
+            size = max(1.0, abs(level), float(np.abs(level + relative).max()))
+            slack = max(slack, 0.1 * tolerance * size * (1.0 - discount_of(model)))
+        better = improvement.max(axis=1) > slack
+        improved = np.where(better, improvement.argmax(axis=1), actions)
         if not better.any() or improved.tobytes() in seen:
-            return actions, len(seen)
+            counts["policy_iterations" if counts else "iterations"] = len(seen)
+            return actions, counts
         actions = improved
 
 
@@ -212,15 +253,17 @@ def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) 
     costs = model.costs * model.signs[:, None, None]
     limits = model.capacities * model.signs
     horizon = 1.0 / (1.0 - discount_of(model))
-    inner = "value-iteration" if solver == "value-iteration" else "policy-iteration"
+    inner = solver if solver in ("value-iteration", HYBRID) else "policy-iteration"
 
     last: IntArray | None = None  # the next multipliers are near: so is their best policy
 
     def respond(weight: float, multipliers: FloatArray) -> Response:
-        nonlocal last
+        nonlocal last, inner
         mixed = weight * model.rewards - np.tensordot(multipliers, costs, axes=1)
-        actions, _ = best_actions(model, mixed, inner, 0.1 * tolerance, max_sweeps, last)
+        actions, counts = best_actions(model, mixed, inner, 0.1 * tolerance, max_sweeps, last)
         last = actions
+        if "policy_iterations" in counts:  # value iteration did not get there: not again
+            inner = "policy-iteration"
         policy = DeterministicPolicy(actions)
         values, above = certified(model, mixed, actions)
         value = evaluate_stationary(model, policy)

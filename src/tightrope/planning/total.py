@@ -19,7 +19,7 @@ from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
 from tightrope.model.structure import end_components, leading_to, pair_owner
 from tightrope.planning import constrained, lp
-from tightrope.planning.constrained import Engine, Flow
+from tightrope.planning.constrained import Engine, Flow, Least
 from tightrope.planning.criteria import evaluate_stationary, frequencies
 from tightrope.planning.generation import Response
 from tightrope.planning.solution import Solution
@@ -259,7 +259,40 @@ def engine_of(course: Course) -> Engine:
         return StochasticPolicy(flow_table(course, measure))
 
     sizes = np.abs(np.concatenate([rewards[None], costs])).max(axis=(1, 2))
-    return Engine(respond, program, sizes, stationary)
+    return Engine(
+        respond, program, sizes, stationary, lambda: least_violation(course, costs, limits)
+    )
+
+
+def least_violation(course: Course, costs: FloatArray, limits: FloatArray) -> Least | None:
+    """The policy that minimises the largest excess over a limit, by the flow program.
+
+    None if no stationary policy has the program's flow. (Column generation would need best
+    responses, which do not exist where some weighting of the costs makes a round trip pay.)
+    """
+    flow = flow_program(course, np.zeros(costs.shape[1:]), costs, limits, relief=True)
+    if flow.status is not Status.SOLVED:
+        return None
+    policy = StochasticPolicy(flow_table(course, flow.measure))
+    signs = course.model.signs
+    try:
+        excess = (signs * evaluate_stationary(course.model, policy).costs - limits).max()
+    except ModelError:
+        return None
+    if excess > flow.excess + 1e-9 * max(1.0, float(np.abs(limits).max())):
+        return None
+    best = Least(policy, flow.multipliers, -np.inf)
+    # at the program's own weights a round trip may be free, which rounding can turn into a gain
+    steps = [10.0**k * unit for k in range(-12, -7) for unit in np.eye(limits.size)]
+    for more in (np.zeros(limits.size), *steps):
+        weights = flow.multipliers + more
+        weights = weights / weights.sum()
+        least = -upper_bound(course, -np.tensordot(weights, costs, axes=1))
+        if least - weights @ limits > best.certified - best.weights @ limits:
+            best = Least(policy, weights, least)
+            if least - weights @ limits >= (1.0 - 1e-6) * flow.excess:
+                break
+    return best
 
 
 class Visits(NamedTuple):
@@ -269,13 +302,22 @@ class Visits(NamedTuple):
     measure: FloatArray  #: (S, A) expected visits
     multipliers: FloatArray  #: (m,) >= 0
     iterations: int
+    excess: float = 0.0  #: over the limits
 
 
 def flow_program(
-    course: Course, rewards: FloatArray, costs: FloatArray, limits: FloatArray
+    course: Course,
+    rewards: FloatArray,
+    costs: FloatArray,
+    limits: FloatArray,
+    *,
+    relief: bool = False,
 ) -> Visits:
     """``max r y`` over visits y >= 0 and stops z >= 0 with ``costs y <= limits`` and balance
-    ``sum y(out of j) - sum P y + z(j) = initial(j)``."""
+    ``sum y(out of j) - sum P y + z(j) = initial(j)``.
+
+    With `relief` all limits may be exceeded by one more variable, at a price of 1 for each unit.
+    """
     rows, size, m = course.rows, course.can_stop.size, limits.size
     count = rows.pairs.size
     stops = np.flatnonzero(course.can_stop)
@@ -289,9 +331,15 @@ def flow_program(
     matrix = sp.csc_array(sp.vstack([balance, wide]) if m else balance)
     low = np.concatenate([course.initial, np.full(m, -np.inf)])
     objective = np.concatenate([rewards.ravel()[rows.pairs], np.zeros(stops.size)])
+    if relief:
+        column = np.concatenate([np.zeros(size), -np.ones(m)])[:, None]
+        matrix = sp.csc_array(sp.hstack([matrix, sp.csc_array(column)]))
+        objective = np.append(objective, -1.0)
     answer = lp.maximise(objective, matrix, low, np.concatenate([course.initial, limits]))
     measure, multipliers = np.zeros(rewards.size), np.full(m, np.nan)
     if answer.status is Status.SOLVED:
         measure[rows.pairs] = np.maximum(answer.x[:count], 0.0)
         multipliers = np.maximum(answer.row_duals[size:], 0.0)
-    return Visits(answer.status, measure.reshape(rewards.shape), multipliers, answer.iterations)
+    excess = float(answer.x[-1]) if relief and answer.x.size else 0.0
+    table = measure.reshape(rewards.shape)
+    return Visits(answer.status, table, multipliers, answer.iterations, excess)

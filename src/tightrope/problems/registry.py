@@ -127,7 +127,7 @@ PROBLEMS: dict[str, Problem] = {
         home="tightrope.problems.average:ergodic_mdp",
         title="random ergodic model with known mixing time, average reward",
         episodes=100_000,
-        learners=("ucrl2", "psrl", "politex", "mdp-exp2@one-hot", "npg", "uniform", "oracle"),
+        learners=("ucrl2", "psrl", "politex", "mdp-exp2", "npg", "uniform", "oracle"),
     ),
     "continuous-linear-mdp": Problem(
         home="tightrope.problems.linear:random_continuous_mdp",

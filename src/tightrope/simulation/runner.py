@@ -32,6 +32,7 @@ from tightrope.simulation.adversarial import (
     settled,
     summary,
 )
+from tightrope.simulation.assumptions import checked_config
 from tightrope.simulation.bounds import bounds_of
 from tightrope.simulation.budgets import budget_report, check_null
 from tightrope.simulation.episodes import EpisodeWorld
@@ -66,6 +67,8 @@ class Run:
         is left (see `simulation.budgets`).
     guarantee : str or None
         The theorem whose constants were used.
+    state_bytes : int
+        What the learner remembers at the end: the arrays of its state.
     """
 
     problem: str
@@ -80,6 +83,7 @@ class Run:
     diagnostics: dict[str, np.ndarray]
     seconds: float
     updates: int
+    state_bytes: int = 0
     bounds: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     budgets: dict[str, Any] | None = None
@@ -104,6 +108,7 @@ class Session:
     updates: int = 0
     seconds: float = 0.0
     info_rows: dict[str, FloatArray] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  #: about estimated constants
 
 
 def start(
@@ -159,7 +164,11 @@ def start(
         config = dataclasses.replace(config, penalty=tuple(optimum.multipliers.tolist()))
     if any(item.name == "seed" for item in dataclasses.fields(config)):
         config = dataclasses.replace(config, seed=learner_seed(seeds.learner))
-    chosen.check(spec, config)
+    notes: list[str] = []
+    if isinstance(world, StreamWorld | PointWorld):
+        config, notes = checked_config(chosen, spec, config, world.model)
+    else:
+        chosen.check(spec, config)
     if "null-action" in chosen.traits:
         assert isinstance(model, FiniteMDP)
         check_null(model, config)
@@ -184,6 +193,7 @@ def start(
             steps=getattr(model, "horizon", 1) if not stream else 1,
             windowed=stream,
         ),
+        notes=notes,
     )
 
 
@@ -285,7 +295,8 @@ def finish(session: Session) -> Run:
     bare, preset = split_name(session.name)
     optimum, columns = session.optimum, session.ledger.columns()
     bounds: list[dict[str, Any]] = []
-    notes = session.state.notes() if hasattr(session.state, "notes") else []
+    own = session.state.notes() if hasattr(session.state, "notes") else []
+    notes = [*session.notes, *own]
     if isinstance(session.world, AdversarialWorld):
         optimum, columns = settled(session)
         bounds = [to_json(row) for row in bounds_of(summary(session))]
@@ -311,6 +322,7 @@ def finish(session: Session) -> Run:
         diagnostics=session.info_rows,
         seconds=session.seconds,
         updates=session.updates,
+        state_bytes=sum(array.nbytes for array in state_arrays(session.state).values()),
         bounds=bounds,
         notes=notes,
         budgets=budgets,

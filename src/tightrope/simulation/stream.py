@@ -34,7 +34,8 @@ def stream_spec(
 
     Features and knowledge that the problem declares, and what is exact for a finite model and
     cheap: the span of the optimal bias, the mixing time (infinite where Assumption 3 of Wei et
-    al. 2020 fails), sigma where features are declared.
+    al. 2020 fails). sigma is dear, and computed or estimated for learners that ask for it
+    (`tightrope.simulation.assumptions`).
     """
     model, features, declared = finite_model(problem), None, {}
     if isinstance(problem, LinearMDP):
