@@ -18,7 +18,10 @@ import numpy as np
 import tightrope as tr
 from tightrope.learners import olsvi_fh
 from tightrope.learners.protocol import state_arrays
+from tightrope.model.linear import finite_model
+from tightrope.model.policy import uniform_policy
 from tightrope.simulation import runner
+from tightrope.theory import log_log_slope
 
 REPEATS = 3
 RIVER = tr.problems.riverswim()
@@ -48,6 +51,7 @@ def speed(steps=1_000_000):
         ("riverswim", "olsvi-fh"),
         ("riverswim", "politex"),
         ("linear-mdp", "mdp-exp2"),
+        ("ergodic", "mdp-exp2"),
         ("linear-mdp", "npg"),
     ):
         tr.run(problem, learner, steps=20_000)  # compiled
@@ -167,6 +171,34 @@ def growth():
         print(f"{learner:<20}{problem:<12}{cells}   {' '.join(slopes):<12}{size:.1f} kB")
 
 
+def exponential_weights(seeds=5):
+    """Tuned MDP-EXP2 on two ergodic models of ten states: last fifth, slope in T, CPU seconds."""
+    print("\nMDP-EXP2 tuned, T = 1e4, 1e5, 1e6, constants for each,", seeds, "seeds")
+    for problem in ("ergodic", "linear-mdp"):
+        model = tr.problems.registry.make_problem(problem)
+        plain = finite_model(model)
+        best, uniform = tr.plan(plain).value, uniform_policy(plain.available)
+        share, used, horizons, finals = [], [], [], []
+        for steps in (10_000, 100_000, 1_000_000):
+            for seed in range(seeds):
+                started = time.process_time()
+                columns = tr.run(model, "mdp-exp2", steps=steps, seed=seed, delta=0.05).columns
+                horizons.append(steps)
+                finals.append(columns["regret"][-1])
+                if steps == 1_000_000:
+                    used.append(time.process_time() - started)
+                    start = np.searchsorted(columns["episode"], 0.8 * steps)
+                    rest = steps - columns["episode"][start]
+                    lost = (columns["regret"][-1] - columns["regret"][start]) / rest
+                    share.append(1 - lost / best)
+        slope, low, high = log_log_slope(np.array(horizons), np.array(finals))
+        print(
+            f"{problem:<12}uniform earns {tr.evaluate(plain, uniform).value / best:.1%} of J*; "
+            f"last fifth, worst seed {min(share):.1%}; slope {slope:.2f} [{low:.2f}, {high:.2f}]; "
+            f"T = 1e6 in {statistics.median(used):.2f} s CPU (median; largest {max(used):.2f})"
+        )
+
+
 def fopo(steps=20_000):
     """Seconds an update, every program proved optimal."""
     session = runner.start(RIVER, "fopo", episodes=steps, seed=1, delta=0.05)
@@ -186,6 +218,7 @@ def main():
     print(f"RiverSwim of Osband 2013, gain {GAIN:.10f}")
     speed()
     olsvi()
+    exponential_weights()
     fopo()
     growth()
     statistical_rl()

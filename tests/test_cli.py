@@ -84,6 +84,29 @@ def test_plan_average(call, problem):
     assert answer["gap"] <= 1e-9
 
 
+def test_plan_says_when_a_policy_must_switch(call, tmp_path):
+    """Stay for 1 at cost 1, or leave for ever: half the capacity needs a draw, or one switch."""
+    model = tr.FiniteMDP(
+        transitions=[[[1, 0], [0, 1]], [[0, 1], [0, 1]]],
+        axes="sas",
+        rewards=[[1.0, 0.0], [0.0, 0.0]],
+        costs={"use": [[1.0, 0.0], [0.0, 0.0]]},
+        capacities={"use": 0.5},
+        initial=[1.0, 0.0],
+        criterion="average",
+    )
+    tr.save(model, tmp_path / "two.json")
+    code, out, _ = call("plan", tmp_path / "two.json", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["value"] == pytest.approx(0.5, abs=1e-8)
+    assert "switches once" in answer["must_switch"]
+    _, out, _ = call("plan", tmp_path / "two.json")
+    assert "note: no single stationary policy found earns this" in out
+    _, out, _ = call("plan", tmp_path / "two.json", "--capacity", "use=1", "--json")
+    assert "must_switch" not in json.loads(out)
+
+
 def test_plan_infeasible(call):
     code, out, _ = call("plan", "box", "--capacity", "cost=0.01", "--json")
     answer = json.loads(out)

@@ -44,6 +44,8 @@ def solution_text(solution: Solution, answer: dict[str, Any], senses: tuple[str,
             binds = "yes" if name in solution.binding else "no"
             lines.append(f"{name:{wide}} {cost} {sense} {capacity} {price} {tightest}  {binds}")
         lines.append(LEGEND)
+    if "must_switch" in answer:
+        lines += ["", f"note: {answer['must_switch']}"]
     if least:
         lines += [
             "",

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tightrope.experiment import Experiment
+from tightrope.learners.registry import get_learner
 from tightrope.metrics import align, interval
 from tightrope.results import Job, group_name, is_finished, jobs_of, part_path, write_atomic
 
@@ -59,7 +60,7 @@ def _measure(folder: Path, job: Job) -> Row | None:
         part_path(folder, job, ".parquet"), columns=["episode", "steps", "regret"]
     )
     episode, steps, regret = (column.to_numpy() for column in table.columns)
-    if steps[0] != episode[0]:
+    if steps[0] != episode[0] or "stream" not in get_learner(record["learner"]).traits:
         return None
     last = int(episode[-1])
     times = np.unique(np.geomspace(max(1, last // 100), last, POINTS).astype(np.int64))

@@ -376,7 +376,8 @@ def draw_growth(folder: Path, table: pa.Table) -> list[Path]:
             axes[1].set(xlabel="T", ylabel="seconds, median")
             axes[2].set(xlabel="T", ylabel="learner's state, bytes")
             for panel in axes:
-                panel.set(xscale="log", yscale="log")
+                drawn = np.concatenate([line.get_ydata() for line in panel.lines])
+                panel.set(xscale="log", yscale="log" if (drawn > 0).any() else "linear")
             axes[2].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8)
         figure.tight_layout()
         out = [folder / "figures" / f"growth.{suffix}" for suffix in ("png", "pdf")]

@@ -191,8 +191,8 @@ def combine(folder: Path, experiment: Experiment, *, seconds: float) -> list[Job
             if r["budgets"]
         ]
         write_atomic(folder / "budgets.json", json.dumps(reports, indent=1).encode())
-    names = ("problem", "learner", "preset", "seed", "episodes", "updates", "seconds")
-    names += ("state_bytes",)
+    names = ["problem", "learner", "preset", "seed", "episodes", "updates", "seconds"]
+    names += ["state_bytes"]
     timings = {name: [record[name] for record in records] for name in names}
     timings["episodes_per_second"] = [r["episodes"] / max(r["seconds"], 1e-9) for r in records]
     write_table(folder / "timings.parquet", pa.table(timings))

@@ -1,6 +1,7 @@
 """MDP-EXP2 and its comparators NPG and POLITEX on a fixed ergodic model."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -11,8 +12,13 @@ from tightrope.learners import mdp_exp2, npg, politex
 from tightrope.learners.mdp_exp2 import softmax
 from tightrope.learners.protocol import Experience
 from tightrope.model import chain
+from tightrope.model.linear import finite_model
 from tightrope.model.policy import StochasticPolicy, uniform_policy
+from tightrope.planning import evaluate, plan
 from tightrope.problems.linear import random_linear_mdp
+from tightrope.problems.registry import make_problem
+from tightrope.simulation.runner import run
+from tightrope.theory import log_log_slope
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +64,28 @@ def test_reaches_the_optimum(seed, steps, ergodic, stream):
     best, _ = stream.optimal_gain(model)
     assert gain_of(model, uniform_policy(model.available).probabilities) <= 0.75 * best
     config = tuned(ergodic, steps)
-    run = stream.play(model, mdp_exp2.LEARNER, config, steps, seed=seed, spec=ergodic.spec())
-    assert run.means[-steps // 5 :].mean() >= 0.95 * best
+    played = stream.play(model, mdp_exp2.LEARNER, config, steps, seed=seed, spec=ergodic.spec())
+    assert played.means[-steps // 5 :].mean() >= 0.95 * best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["ergodic", "linear-mdp"])
+def test_tuned_on_ten_ergodic_states(problem):
+    """One preset for one-hot and for simplex features: five seeds, T = 1e6, and the slope in T."""
+    model = make_problem(problem)
+    best = plan(finite_model(model)).value
+    uniform = evaluate(finite_model(model), uniform_policy(finite_model(model).available)).value
+    assert uniform <= 0.75 * best
+    horizons, finals = [], []
+    for steps, seed in itertools.product((10**4, 10**5, 10**6), range(5)):
+        columns = run(model, "mdp-exp2", steps=steps, seed=seed, delta=0.05).columns
+        horizons.append(steps)
+        finals.append(columns["regret"][-1])
+        if steps == 10**6:
+            start = np.searchsorted(columns["episode"], 0.8 * steps)
+            lost = columns["regret"][-1] - columns["regret"][start]
+            assert lost <= 0.05 * best * (steps - columns["episode"][start])
+    assert log_log_slope(np.array(horizons), np.array(finals))[2] <= 0.7
 
 
 @pytest.mark.slow
@@ -69,7 +95,7 @@ def test_regret_grows_like_the_root(ergodic, stream):
     points = []
     for steps in (10**4, 10**5, 10**6):
         for seed in range(3):
-            run = stream.play(
+            played = stream.play(
                 ergodic.model,
                 mdp_exp2.LEARNER,
                 tuned(ergodic, steps),
@@ -77,7 +103,7 @@ def test_regret_grows_like_the_root(ergodic, stream):
                 seed=seed,
                 spec=ergodic.spec(),
             )
-            points.append((np.log10(steps), np.log10(best * steps - run.means.sum())))
+            points.append((np.log10(steps), np.log10(best * steps - played.means.sum())))
     x, y = np.array(points).T
     slope, offset = np.polyfit(x, y, 1)
     residual = y - slope * x - offset
@@ -97,10 +123,10 @@ def test_weights_never_overflow():
 
 def test_too_small_an_eigenvalue_gives_weight_zero(ergodic, stream):
     config = dataclasses.replace(tuned(ergodic, 10_000), threshold_scale=1e9)
-    run = stream.play(ergodic.model, mdp_exp2.LEARNER, config, 10_000, spec=ergodic.spec())
+    played = stream.play(ergodic.model, mdp_exp2.LEARNER, config, 10_000, spec=ergodic.spec())
     whole = 10_000 // mdp_exp2.constants(ergodic.spec(), config, 4).batch
-    assert run.state.skipped == whole == run.infos[-1]["skipped"]
-    np.testing.assert_array_equal(run.state.weights, 0.0)
+    assert played.state.skipped == whole == played.infos[-1]["skipped"]
+    np.testing.assert_array_equal(played.state.weights, 0.0)
 
 
 def test_one_state_never_seen_is_no_failure(riverswim, stream):
@@ -108,8 +134,8 @@ def test_one_state_never_seen_is_no_failure(riverswim, stream):
     config = mdp_exp2.Config(
         steps=2000, mixing_time=5, sigma=0.1, length_scale=0.02, batch_scale=0.01
     )
-    run = stream.play(riverswim, mdp_exp2.LEARNER, config, 2000)
-    assert run.state.skipped > 0
+    played = stream.play(riverswim, mdp_exp2.LEARNER, config, 2000)
+    assert played.state.skipped > 0
 
 
 def test_trajectories_lie_where_the_paper_puts_them():
@@ -158,8 +184,8 @@ def test_comparators_learn(ergodic, stream):
         (politex, politex.Config(steps=100_000, phase=1000, step_size=1.0)),
         (politex, politex.Config(steps=100_000, phase=500, step_size=3.0, adaptive=True)),
     ):
-        run = stream.play(ergodic.model, learner.LEARNER, config, 100_000, spec=ergodic.spec())
-        assert run.means[-20_000:].mean() >= 0.95 * best
+        played = stream.play(ergodic.model, learner.LEARNER, config, 100_000, spec=ergodic.spec())
+        assert played.means[-20_000:].mean() >= 0.95 * best
 
 
 def test_bad_input(riverswim, ergodic):

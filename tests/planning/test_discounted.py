@@ -10,7 +10,7 @@ from tests.random_models import random_stationary
 from tightrope import FiniteMDP
 from tightrope.errors import ConfigError, ModelError, Status
 from tightrope.model.policy import MixturePolicy, StochasticPolicy
-from tightrope.planning import evaluate, plan
+from tightrope.planning import average, evaluate, plan
 from tightrope.planning.criteria import discounted_visits, state_values
 
 SOLVERS = ("policy-iteration", "value-iteration", "lp")
@@ -166,3 +166,51 @@ def test_visits_and_values_agree():
         step = np.einsum("sa,sat->st", policy.probabilities, model.dense())
         pays = (policy.probabilities * model.rewards).sum(axis=1)
         assert every[:, 0] == pytest.approx(pays + 0.95 * step @ every[:, 0], abs=1e-9)
+
+
+def ring(size, discount, criterion="discounted"):
+    """Neighbours only, so that information travels slowly."""
+    rng = np.random.default_rng(5)
+    moves = np.zeros((size, 2, size))
+    for s in range(size):
+        for a in range(2):
+            moves[s, a, [(s - 1) % size, s, (s + 1) % size]] = rng.dirichlet(np.ones(3))
+    return FiniteMDP(
+        transitions=moves,
+        axes="sas",
+        rewards=rng.random((size, 2)),
+        criterion=criterion,
+        discount=discount,
+    )
+
+
+@pytest.mark.parametrize("discount", [0.999, 1 - 1e-6, 1 - 1e-9])
+def test_near_one_nothing_stops_unconverged(discount, monkeypatch):
+    """400 states, which 'auto' gives to value iteration; the gain is approached at the end."""
+    model = ring(400, discount)
+    found = plan(model)
+    assert found.status.value == "solved"
+    assert found.gap <= 1e-11
+    monkeypatch.setattr(average, "HYBRID_PRODUCTS", 1)  # 1,000 sweeps, not enough
+    again = plan(model)
+    assert again.status.value == "solved"
+    np.testing.assert_allclose(again.value, found.value, rtol=1e-11)
+    assert again.solver == "value-iteration, policy-iteration"
+    assert again.statistics["policy_iterations"] >= 1
+    cut = plan(model, solver="value-iteration", max_sweeps=30)
+    assert cut.status.value == "not_converged"
+    assert cut.lower_bound <= found.value <= cut.upper_bound
+    gain = plan(ring(400, None, "average")).value
+    if discount > 0.999:
+        np.testing.assert_allclose((1 - discount) * found.value, gain, rtol=5e3 * (1 - discount))
+
+
+def test_average_goes_on_with_policy_iteration(monkeypatch):
+    model = ring(400, None, "average")
+    found = plan(model)
+    monkeypatch.setattr(average, "HYBRID_PRODUCTS", 1)
+    again = plan(model)
+    assert again.status.value == "solved"
+    assert again.solver == "value-iteration, policy-iteration"
+    np.testing.assert_allclose(again.value, found.value, atol=1e-9)
+    assert plan(model, solver="value-iteration", max_sweeps=30).status.value == "not_converged"

@@ -240,3 +240,49 @@ def test_cliff_walking_and_taxi():
 def test_unknown_solver():
     with pytest.raises(ConfigError, match="solver for total models"):
         plan(trap(4.0), solver="value-iteration")
+
+
+def two_costs(loop, leave, capacities, rewards=(0.0, 1.0)):
+    """One state with a round trip and an exit; costs of both."""
+    moves = np.zeros((2, 2, 2))
+    moves[0, 0, 0] = moves[0, 1, 1] = 1.0
+    moves[1, :, 1] = 1.0
+    costs = np.zeros((2, 2, 2))
+    costs[:, 0, 0], costs[:, 0, 1] = loop, leave
+    return FiniteMDP(
+        transitions=moves,
+        axes="sas",
+        rewards=[list(rewards), [0.0, 0.0]],
+        costs=costs,
+        capacities=capacities,
+        criterion="total",
+    )
+
+
+@pytest.mark.parametrize(
+    ("loop", "leave", "capacities", "shortfall"),
+    [
+        # n round trips: costs (1 - n, 1 + 2n); none is best
+        ((-1, 2), (1, 1), (0.4, 0.4), 0.6),
+        # (1 - n, 1 + 3n) against (.9, 1.2): 0.1 - n = 3n - 0.2
+        ((-1, 3), (1, 1), (0.9, 1.2), 0.025),
+        # (1 - 2n, 1 + n) against (-50, 1.2): 51 - 2n = n - 0.2
+        ((-2, 1), (1, 1), (-50, 1.2), 1 - 1.2 + 51.2 / 3),
+    ],
+)
+def test_infeasible_where_round_trips_relieve_one_cost_and_raise_another(
+    loop, leave, capacities, shortfall
+):
+    """No weighting of the costs need have a best response: 'auto' takes the program for it."""
+    model = two_costs(loop, leave, capacities)
+    found = plan(model)
+    assert found.status is Status.INFEASIBLE
+    least = found.least_violation
+    np.testing.assert_allclose(least.shortfall, shortfall, atol=1e-9)
+    np.testing.assert_allclose(evaluate(model, least.policy).costs, least.costs)
+    np.testing.assert_allclose(least.weights.sum(), 1.0)
+    # the certificate: no weighted cost can come below `certified`, which no capacity allows
+    assert least.certified >= least.weights @ np.asarray(capacities) + (1 - 1e-6) * shortfall
+    for trips in range(60):
+        costs = np.array(leave) + trips * np.array(loop)
+        assert least.weights @ costs >= least.certified - 1e-9

@@ -45,9 +45,9 @@ def appendix_e(*, quick: bool = False, steps: int | None = None) -> Experiment:
 
     N and B are those of MDP-EXP2 at each T (`steps` is one T instead of all).
     """
-    horizons = (16_000, 4_000) if quick else (1_000_000, 100_000, 10_000)
+    horizons = [16_000, 4_000] if quick else [1_000_000, 100_000, 10_000]
     if steps is not None:
-        horizons = (steps,)
+        horizons = [steps]
     arms = tuple(arm for T in horizons for arm in _at_equal_samples(T, horizon=horizons[0] > T))
     return Experiment(name="appendix-e", arms=arms, seeds=2 if quick else 10, delta=0.05)
 

@@ -4,9 +4,13 @@ Reference: Abbasi-Yadkori, Bartlett, Bhatia, Lazic, Szepesvari and Weisz (2019),
 bounds for policy iteration using expert prediction. ``adaptive=True`` is the step size of AAPI
 (Hao, Lazic, Abbasi-Yadkori, Joulani and Szepesvari 2020).
 
+The papers' formulas are given from memory, with constants of our own choice (see `constants`), so
+nothing here is claimed as their theorem: it is a comparator.
+
 Deviations:
 1. A phase's function is estimated by average-reward LSTD with a ridge (LSPE has the same fixed
    point).
+2. The step size of AAPI is ours in its constant: `step_size` / sqrt(sum of squared spans).
 """
 
 from __future__ import annotations

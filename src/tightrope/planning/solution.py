@@ -137,6 +137,8 @@ class Solution:
             "solver": self.solver,
             "model_hash": self.model_hash,
         }
+        if self.statistics.get("must_switch"):
+            out["must_switch"] = self.statistics["must_switch"]
         if self.least_violation is not None:
             least = self.least_violation
             out["least_violation"] = {
