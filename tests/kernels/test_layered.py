@@ -94,6 +94,36 @@ def test_losses_and_products(world):
     np.testing.assert_allclose(out, out_plain)
 
 
+def test_episodes_of_one_policy(world):
+    loop_free, csr, policy, rng = world
+    n, m, num_layers, shape = 4, 2, loop_free.num_layers, policy.shape
+    q = np.empty(shape)
+    compiled.layered_occupancy(*csr, policy, q)
+    draws, r, g = (
+        rng.random((n, 2 * num_layers)),
+        rng.random((n, *shape)),
+        rng.random((n, m, *shape)),
+    )
+    both = []
+    for kernels in (compiled, plain):
+        both.append(
+            (
+                np.zeros((n, num_layers + 1), np.int32),
+                np.zeros((n, num_layers), np.int32),
+                np.zeros((n, num_layers)),
+                np.zeros((n, num_layers, m)),
+                np.zeros((n, 1 + m)),
+                np.zeros((n, 1 + m)),
+            )
+        )
+        kernels.play_episodes(*csr, policy, q, draws, r, g, *both[-1])
+    for left, right in zip(*both):
+        np.testing.assert_allclose(left, right)
+    _, _, seen_r, seen_g, exact, sampled = both[0]
+    np.testing.assert_allclose(sampled, np.column_stack([seen_r.sum(axis=1), seen_g.sum(axis=1)]))
+    np.testing.assert_allclose(exact[:, 0], (r * q).sum(axis=(1, 2)))
+
+
 def test_sums_that_need_the_truth(world):
     _, _, policy, rng = world
     shape, m, ends = policy.shape, 2, np.array([0, 2, 3])

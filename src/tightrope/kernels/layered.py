@@ -165,6 +165,40 @@ def largest_interval_regret(indptr, indices, data, loss_sums, earned_sums, shape
 
 
 @kernel
+def play_episodes(
+    indptr,
+    indices,
+    data,
+    policy,
+    occupancy,
+    uniforms,
+    rewards,
+    constraints,
+    states,
+    actions,
+    seen_rewards,
+    seen_constraints,
+    exact,
+    sampled,
+):
+    """Episodes of one policy with `occupancy`: what is visited, what is seen there, and the totals.
+
+    Written: `states` (n, L+1), `actions` (n, L), `seen_rewards` (n, L), `seen_constraints`
+    (n, L, m), `exact` and `sampled` (n, 1 + m). `uniforms` (n, 2L).
+    """
+    for j in range(actions.shape[0]):
+        layered_episode(indptr, indices, data, policy, uniforms[j], states[j], actions[j])
+        totals_of(
+            rewards[j], constraints[j], occupancy, states[j], actions[j], exact[j], sampled[j]
+        )
+        for k in range(actions.shape[1]):
+            x, a = states[j, k], actions[j, k]
+            seen_rewards[j, k] = rewards[j, x, a]
+            for i in range(constraints.shape[1]):
+                seen_constraints[j, k, i] = constraints[j, i, x, a]
+
+
+@kernel
 def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
     exact[:] = 0.0
     sampled[:] = 0.0

@@ -16,9 +16,8 @@ import numpy as np
 
 from tightrope.errors import ConfigError, PlanError, Status
 from tightrope.kernels.layered import (
-    layered_episode,
     layered_occupancy,
-    totals_of,
+    play_episodes,
     watch_episode,
 )
 from tightrope.learners.protocol import Experience, Learner, Stop
@@ -115,20 +114,18 @@ class AdversarialWorld:
         )
         states = np.empty((n, num_layers + 1), dtype=np.int32)
         actions = np.empty((n, num_layers), dtype=np.int32)
+        seen_r, seen_g = np.empty((n, num_layers)), np.empty((n, num_layers, m))
         sampled = np.empty((n, 1 + m))
-        for j in range(n):
-            draws = self._uniforms[offset + j]
-            layered_episode(*self._csr, self._table, draws, states[j], actions[j])
-            totals_of(
-                r[j], g[j], self._occupancy, states[j], actions[j], self._exact[j], sampled[j]
-            )
-        rows = np.arange(n)[:, None]
+        play_episodes(
+            *self._csr, self._table, self._occupancy, self._uniforms[offset : offset + n],
+            r, g, states, actions, seen_r, seen_g, self._exact[:n], sampled,
+        )  # fmt: skip
         experience = Experience(
             first=self.episode + 1,
             states=states,
             actions=actions,
-            rewards=r[rows, states[:, :-1], actions],
-            costs=g[rows, :, states[:, :-1], actions],
+            rewards=seen_r,
+            costs=seen_g,
             reward_tables=r,
             constraint_tables=g,
         )

@@ -88,6 +88,32 @@ def largest_interval_regret(indptr, indices, data, loss_sums, earned_sums, shape
     return best, first, last
 
 
+def play_episodes(
+    indptr,
+    indices,
+    data,
+    policy,
+    occupancy,
+    uniforms,
+    rewards,
+    constraints,
+    states,
+    actions,
+    seen_rewards,
+    seen_constraints,
+    exact,
+    sampled,
+):
+    for j in range(len(actions)):
+        layered_episode(indptr, indices, data, policy, uniforms[j], states[j], actions[j])
+        totals_of(
+            rewards[j], constraints[j], occupancy, states[j], actions[j], exact[j], sampled[j]
+        )
+        visited = (states[j, :-1], actions[j])
+        seen_rewards[j] = rewards[j][visited]
+        seen_constraints[j] = constraints[j][:, *visited].T
+
+
 def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
     tables = np.concatenate([rewards[None], constraints])
     exact[:] = (tables * occupancy).sum(axis=(1, 2))
