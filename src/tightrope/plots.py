@@ -76,7 +76,7 @@ def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[P
     the authors' own program. Panel C is one stream: 30 times its running averages.
     """
     titles = {"mars-rover": "A - Mars rover", "box": "B - Box", "mars-rover-stream": "C - stream"}
-    words = ("reward", "constraint", "training violation (aggregate cost)")
+    words = ("reward", "constraint", "training violation\n(aggregate cost)")
     program = program_curves()
     problems = [name for name in titles if name in table["problem"].unique().to_pylist()]
     with plt.rc_context(STYLE):
