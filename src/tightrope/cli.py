@@ -104,7 +104,8 @@ def plan_(
     model: Annotated[
         str,
         typer.Argument(
-            help="A problem's name (see list) or a model file: .npz .json .csv .mdp .pomdp .tra"
+            help="A problem's name (see list), a model file (.npz .json .csv .mdp .pomdp .tra), or "
+            "gymnasium:NAME."
         ),
     ],
     capacity: Annotated[
@@ -206,6 +207,15 @@ def _model(
             said["senses"] = senses
     if is_model_file(name):
         return model_of(name, {**said, **reading})
+    if name.startswith("gymnasium:"):
+        from tightrope.io import from_gymnasium
+
+        if criterion is None:
+            raise ConfigError(
+                "an environment does not say the criterion: --criterion average or total, episodic "
+                "with --horizon, or discounted with --discount"
+            )
+        return from_gymnasium(name.removeprefix("gymnasium:"), **said)
     found = _finite_model(name, model_of(name))
     return found.replace(**said) if said else found
 
@@ -235,7 +245,9 @@ def _finite_model(name: str, problem: Any) -> FiniteMDP:
 
 @app.command()
 def convert(
-    source: Annotated[str, typer.Argument(help="A model file (or a problem's name).")],
+    source: Annotated[
+        str, typer.Argument(help="A model file, a problem's name or gymnasium:NAME.")
+    ],
     target: Annotated[Path, typer.Argument(help="What to write; its end chooses the format.")],
     capacity: Annotated[
         list[str] | None,

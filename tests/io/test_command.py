@@ -78,6 +78,24 @@ def test_plan_asks_for_what_a_file_does_not_say(command, tmp_path):
     assert json.loads(out)["value"] < 5.0
 
 
+def test_environments_of_gymnasium_by_name(command, tmp_path):
+    lake = "gymnasium:FrozenLake-v1"
+    said = ("--criterion", "discounted", "--discount", 0.99)
+    code, out, _ = command("plan", lake, *said, "--json")
+    assert code == 0
+    assert json.loads(out)["value"] == pytest.approx(0.5420259320, abs=1e-8)
+    code, _, _ = command("convert", lake, tmp_path / "lake.json", *said)
+    assert code == 0
+    code, out, _ = command("plan", tmp_path / "lake.json", "--json")
+    assert json.loads(out)["value"] == pytest.approx(0.5420259320, abs=1e-8)
+    code, _, err = command("plan", lake)
+    assert code == 2
+    assert "an environment does not say the criterion: --criterion average" in err
+    code, _, err = command("plan", "gymnasium:FrozenLak-v1", *said)
+    assert code == 2
+    assert "Gymnasium cannot make 'FrozenLak-v1'" in err
+
+
 def test_importing_tightrope_after_gymnasium_registers_the_problems():
     code = (
         "import gymnasium, tightrope; env = gymnasium.make('tightrope/MarsRover-v0');"

@@ -93,7 +93,7 @@ def from_gymnasium(
     if samples is None:
         raise ConfigError(
             f"{source} has no transition table P: say samples= for a model that is estimated from "
-            "that many steps, or run a learner on it with tightrope.adapter.learn"
+            "that many steps, or run a learner on it with tightrope.learn"
         )
     return _sample(source, costs or {}, samples, seed, criterion=criterion, **fields)
 
@@ -312,7 +312,10 @@ def named_environment(env: Any) -> Any:
         return env
     import gymnasium
 
-    return gymnasium.make(env)
+    try:
+        return gymnasium.make(env)
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"Gymnasium cannot make '{env}': {error}") from error
 
 
 def split_batch(env: Any, observations: Any) -> list[Any]:
