@@ -185,6 +185,8 @@ def test_plan_answers_for_every_problem_that_is_listed(call):
 
 MISTAKES = [
     (("plan", "mars-rover", "--policy", "--stage", "30"), "stage must be a step of an episode"),
+    (("plan", "mars-rover", "--stage", "3"), "--stage goes with --policy"),
+    (("plan", "mars-rover", "--exact"), "--exact goes with --frontier"),
     (("plan", "mars-rover", "--figure", "a.xyz"), "Format 'xyz' is not supported"),
     (("plan", "mars-rovr"), "did you mean 'mars-rover'"),
     (("plan", "nowhere.npz"), "nowhere.npz"),

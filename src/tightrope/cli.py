@@ -154,6 +154,10 @@ def plan_(
     from tightrope.answers import frontier_text, picture_title, solution_text
     from tightrope.planning import plan
 
+    if stage is not None and not (policy or table or figure):
+        raise ConfigError("--stage goes with --policy, --table or --figure")
+    if exact and frontier is None:
+        raise ConfigError("--exact goes with --frontier NAME")
     mdp = _model(model, capacity, criterion, horizon, discount)
     solution = plan(mdp, solver=solver)
     answer = solution.to_json()
