@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tightrope as tr
-from tightrope.errors import ConfigError
+from tightrope.errors import ConfigError, PlanError
 from tightrope.learners import conrl, conrl_convex, conrl_knapsack, conrl_lagrangian
 from tightrope.learners.protocol import Experience, restore_state, state_arrays
 from tightrope.learners.registry import make_config
@@ -86,11 +86,17 @@ def test_convex_with_linear_functions_is_conrl():
     assert feasible > 5
 
 
+def never_kept(u):
+    return 0.5 + float(u[0]), np.ones(1)
+
+
 def test_convex_learner_on_a_concave_problem():
     result = run("mars-rover", "conrl-convex", episodes=120, seed=1, objective="log",
                  constraint="norm")  # fmt: skip
     assert result.guarantee is None
     assert result.columns["reward"][100:].mean() > 0.8
+    with pytest.raises(PlanError, match=r"least that the largest g can be is 0\.5.* at cost 4"):
+        run("mars-rover", "conrl-convex", episodes=1, constraint=f"{__name__}:never_kept")
     with pytest.raises(ConfigError, match="did you mean 'log'"):
         run("mars-rover", "conrl-convex", episodes=1, objective="lag")
 

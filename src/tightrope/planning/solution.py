@@ -108,15 +108,22 @@ class Solution:
         """The solution itself, or PlanError unless it is solved."""
         if self.status is not Status.SOLVED:
             text = f"plan is {self.status.value}: {self.status.sentence}"
-            least = self.least_violation
-            if least is not None:
-                costs = ", ".join(
-                    f"{name} {cost:.6g} (capacity {limit:.6g})"
-                    for name, cost, limit in zip(self.cost_names, least.costs, self.capacities)
-                )
-                text += f"; the policy of least violation has {costs}, {least.shortfall:.6g} over"
-            raise PlanError(text, self)
+            raise PlanError(text + self._least_text(), self)
         return self
+
+    def _least_text(self) -> str:
+        """What can be achieved at best, where the capacities (or g <= 0) cannot be kept."""
+        least = self.least_violation
+        if least is None:
+            return ""
+        if "constraint_values" in self.statistics:  # g of [CON, Eq. (15)]
+            costs = ", ".join(f"{n} {x:.6g}" for n, x in zip(self.cost_names, least.costs))
+            return f"; the least that the largest g can be is {least.shortfall:.6g}, at {costs}"
+        costs = ", ".join(
+            f"{name} {cost:.6g} (capacity {limit:.6g})"
+            for name, cost, limit in zip(self.cost_names, least.costs, self.capacities)
+        )
+        return f"; the policy of least violation has {costs}, {least.shortfall:.6g} over"
 
     def to_json(self) -> dict[str, Any]:
         """The contract's JSON keys; numbers that do not exist are None."""

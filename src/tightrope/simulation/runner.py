@@ -22,7 +22,7 @@ from tightrope.metrics import Ledger, recording_grid
 from tightrope.model.linear import ContinuousLinearMDP, LinearMDP
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import Policy, check_policy
-from tightrope.planning import Solution, plan
+from tightrope.planning import Solution, functions, plan
 from tightrope.problems.adversarial import AdversarialProblem
 from tightrope.problems.linear import continuous_solution
 from tightrope.simulation.adversarial import (
@@ -172,6 +172,10 @@ def start(
     if "null-action" in chosen.traits:
         assert isinstance(model, FiniteMDP)
         check_null(model, config)
+    if chosen.name == "conrl-convex" and isinstance(model, FiniteMDP):
+        g = functions.constraint(config.constraint, spec.capacities)
+        if g is not None:  # one that every policy violates is said before anything is played
+            plan(model, constraint=g).require_solved()
     assert optimum.value is not None
     return Session(
         problem=problem,
