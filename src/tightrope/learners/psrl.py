@@ -18,9 +18,9 @@ from typing import Literal
 import numpy as np
 
 from tightrope.errors import ConfigError
-from tightrope.kernels.ucrl import count_transitions, extended_value_iteration
+from tightrope.kernels.ucrl import extended_value_iteration
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
-from tightrope.learners.ucrl2 import LONGEST, check_stream
+from tightrope.learners.ucrl2 import LONGEST, check_stream, count, no_counts
 from tightrope.model.policy import DeterministicPolicy
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
@@ -83,17 +83,12 @@ class State:
 
 def init(spec: ProblemSpec, config: Config) -> State:
     """No data: the first model comes from the prior."""
-    pairs = (spec.num_states, spec.num_actions)
     state = State(
         spec=spec,
         config=config,
         epoch=1,
+        **no_counts(spec),
         last_length=0,
-        visits=np.zeros(pairs),
-        moves=np.zeros((*pairs, spec.num_states)),
-        reward_sums=np.zeros(pairs),
-        values=np.zeros(spec.num_states),
-        actions=np.zeros(spec.num_states, dtype=np.int32),
         sampled_gain=0.0,
         residual=0.0,
     )
@@ -116,14 +111,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     """Posterior, sample, plan."""
     state.epoch += 1
     state.last_length = len(experience.actions)
-    count_transitions(
-        experience.states,
-        experience.actions,
-        experience.rewards,
-        state.visits,
-        state.moves,
-        state.reward_sums,
-    )
+    count(state, experience)
     _plan(state)
     return state, {"sampled_gain": state.sampled_gain, "residual": state.residual}
 

@@ -93,19 +93,38 @@ class State:
     iterations: int
 
 
+def no_counts(spec: ProblemSpec) -> dict[str, Any]:
+    """The fields of a state that has seen nothing: counts, sums and the plan's values, all zero."""
+    pairs = (spec.num_states, spec.num_actions)
+    return {
+        "visits": np.zeros(pairs),
+        "moves": np.zeros((*pairs, spec.num_states)),
+        "reward_sums": np.zeros(pairs),
+        "values": np.zeros(spec.num_states),
+        "actions": np.zeros(spec.num_states, dtype=np.int32),
+    }
+
+
+def count(state: Any, experience: Experience) -> None:
+    """Add what was seen to the state's counts and sums."""
+    count_transitions(
+        experience.states,
+        experience.actions,
+        experience.rewards,
+        state.visits,
+        state.moves,
+        state.reward_sums,
+    )
+
+
 def init(spec: ProblemSpec, config: Config) -> State:
     """No data; the first plan believes in the best of everything."""
-    pairs = (spec.num_states, spec.num_actions)
     state = State(
         spec=spec,
         config=config,
         time=1,
         epoch=1,
-        visits=np.zeros(pairs),
-        moves=np.zeros((*pairs, spec.num_states)),
-        reward_sums=np.zeros(pairs),
-        values=np.zeros(spec.num_states),
-        actions=np.zeros(spec.num_states, dtype=np.int32),
+        **no_counts(spec),
         gain_bounds=np.zeros(2),
         iterations=0,
     )
@@ -128,14 +147,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     # 1-2. time and counts
     state.time += len(experience.actions)
     state.epoch += 1
-    count_transitions(
-        experience.states,
-        experience.actions,
-        experience.rewards,
-        state.visits,
-        state.moves,
-        state.reward_sums,
-    )
+    count(state, experience)
     # 3-5. plausible models and the optimistic policy
     _plan(state)
     return state, {

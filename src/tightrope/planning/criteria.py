@@ -28,6 +28,7 @@ from tightrope.types import Average, Discounted, Episodic, FloatArray
 
 EPS = float(np.finfo(np.float64).eps)
 SWEEPS = 500
+VISIT_SWEEPS = 2000
 PLAIN_DISCOUNT = 0.99  # up to here plain elimination loses no more than two digits
 
 
@@ -98,8 +99,15 @@ def discounted_visits(model: FiniteMDP, policy: Policy) -> FloatArray:
     if not isinstance(model.criterion, Discounted):
         raise ModelError(f"expected a discounted model, got criterion {model.criterion}")
     chain, _ = policy_chain(model, policy)
-    inner = sp.eye_array(model.num_states) - model.criterion.discount * chain
-    visits = np.maximum(solve_sparse(sp.csr_array(inner.T), model.initial[:, None])[:, 0], 0.0)
+    discount = model.criterion.discount
+    if model.num_states > DENSE_LIMIT and discount**VISIT_SWEEPS <= EPS:  # the series itself
+        backward = sp.csr_array(discount * chain.T)
+        visits = model.initial
+        for _ in range(VISIT_SWEEPS):
+            visits = model.initial + backward @ visits
+    else:
+        inner = sp.eye_array(model.num_states) - discount * chain
+        visits = np.maximum(solve_sparse(sp.csr_array(inner.T), model.initial[:, None])[:, 0], 0.0)
     return visits[:, None] * policy_table(model, policy)
 
 
