@@ -437,10 +437,10 @@ def budgets(
 
 def _announce_compilation() -> None:
     """Say on standard error that kernels are being compiled, if they are not in the cache."""
-    from tightrope.kernels import episodic
+    from tightrope.kernels import columns
     from tightrope.kernels.jit import is_cached
 
-    if not is_cached(episodic.generate_columns):
+    if not is_cached(columns.generate_columns):
         typer.echo("compiling kernels (once after installation, some 10 s) ...", err=True)
 
 

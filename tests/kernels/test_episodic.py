@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.random_models import random_episodic
 
+from tightrope.kernels import columns
 from tightrope.kernels import episodic as fast
 from tightrope.kernels.reference import episodic as plain
 from tightrope.model.policy import probabilities, uniform_policy
@@ -29,6 +30,32 @@ def test_twins(seed):
     assert fast.occupancy(*args) == pytest.approx(plain.occupancy(*args), abs=1e-13)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_lanes(seed):
+    """Four programs side by side are the four programs one by one, to the bit, on any cores."""
+    model = random_episodic(seed)
+    t, H, m = model.tables(), model.horizon, model.num_costs
+    points = np.random.default_rng(seed).random((fast.LANES, m))
+    pool = np.zeros((6, H, model.num_states), dtype=np.int32)
+    slots = np.array([4, 0, 5, 2])
+    totals = np.full((2, fast.LANES), np.nan)
+    fast.best_responses(*t, H, 0.7, points, pool, slots, totals)
+    for lane, slot in enumerate(slots):
+        alone = np.empty_like(pool[0])
+        assert fast.best_response(*t, H, 0.7, points[lane], alone) == totals[0, lane]
+        assert (alone == pool[slot]).all()
+        if m == 1:
+            cost = fast.evaluate_actions(*t, H, pool[slot : slot + 1])[0, 1]
+            assert totals[1, lane] == pytest.approx(cost, rel=1e-13, abs=1e-13)
+    twin, sums = np.zeros_like(pool), np.empty_like(totals)
+    plain.best_responses(*t, H, 0.7, points, twin, slots, sums)
+    assert sums[0] == pytest.approx(totals[0], rel=1e-12, abs=1e-12)
+    again, same = np.zeros_like(pool), np.empty_like(totals)
+    fast.best_responses_parallel(*t, H, 0.7, points, again, slots, same)
+    assert (again == pool).all()
+    assert (same[: 1 + (m == 1)] == totals[: 1 + (m == 1)]).all()
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_master_against_highs(seed):
     """Random masters, some infeasible, some with repeated columns."""
@@ -38,12 +65,11 @@ def test_master_against_highs(seed):
     limits = rng.normal(size=m) + 0.3
     basis = np.zeros(m + 1, dtype=np.int64)
     x, y = np.zeros(m + 1), np.zeros(m + 1)
-    code, phase, objective, slot = fast.master(
+    code, phase, objective = columns.master(
         used, values, limits.copy(), np.ones(m), 1e-12, basis, 0, x, y
     )
     best, _ = plain.master(values[:used], limits)
-    assert code == fast.SOLVED
-    assert slot == used
+    assert code == columns.SOLVED
     if np.isinf(best):
         assert phase == 1
         assert objective < 0
@@ -52,7 +78,7 @@ def test_master_against_highs(seed):
         assert phase == 2
         assert objective == pytest.approx(best, abs=1e-9)
         assert (y[:m] >= -1e-12).all()
-        columns = basis < values.shape[0]
-        mixed = x[columns] @ values[basis[columns]]
+        real = basis < values.shape[0]
+        mixed = x[real] @ values[basis[real]]
         assert (mixed[1:] <= limits + 1e-9).all()
         assert mixed[0] == pytest.approx(best, abs=1e-9)

@@ -20,9 +20,8 @@ from numba import prange, uint32, uint64
 
 from tightrope.kernels.jit import kernel
 
-SOLVED, NOT_CONVERGED = 0, 1
-PIVOT_EPS = 1e-11
-PRICE_EPS = 1e-12  # of the largest value of a column
+LANES = 4  # programs or policies side by side: what one vector register holds
+CHUNKS = 64  # that the states are cut into for the cores
 
 
 @kernel
@@ -106,12 +105,11 @@ def best_response_parallel(
     stride = num_states * num_actions if start.size > num_states * num_actions else 0
     gain = _weighted(reward_weight, multipliers, rewards, costs)
     both = np.zeros((2, num_states))
-    chunks = 64
     for back in range(horizon):
         h = horizon - 1 - back
-        for c in prange(chunks):
+        for c in prange(CHUNKS):
             _sweep_states(
-                c * num_states // chunks, (c + 1) * num_states // chunks, h * stride, start, stop,
+                c * num_states // CHUNKS, (c + 1) * num_states // CHUNKS, h * stride, start, stop,
                 indices, data, gain[h if gain.shape[0] > 1 else 0], available, both[back % 2],
                 both[(back + 1) % 2], actions[h],
             )  # fmt: skip
@@ -119,35 +117,216 @@ def best_response_parallel(
 
 
 @kernel
+def _lane_gains(weight, points, rewards, costs, available, h, gain):
+    """Write ``weight * r - points[j] @ c`` of stage h into ``gain[s, a, j]``; -inf: unavailable."""
+    hr = h if rewards.shape[0] > 1 else 0
+    hc = h if costs.shape[1] > 1 else 0
+    for s in range(gain.shape[0]):
+        for a in range(gain.shape[1]):
+            for j in range(LANES):
+                x = weight * rewards[hr, s, a] if available[s, a] else -np.inf
+                for i in range(costs.shape[0]):
+                    x -= points[j, i] * costs[i, hc, s, a]
+                gain[s, a, j] = x
+
+
+@kernel
+def _lane_means(initial, last, totals):
+    for c in range(totals.shape[0]):
+        for lane in range(LANES):
+            totals[c, lane] = _mean(initial, last[c, :, lane])
+
+
+@kernel
+def _respond_states(
+    low, high, stage_row, start, stop, indices, data, gain, after, here, chosen, to0, to1, to2, to3
+):
+    """One Bellman step of all lanes for the states low..high; the first best action wins.
+
+    The lanes share what a step costs, the probabilities and successors. Written out one by one and
+    without branches, they become vector instructions, and four programs cost what one does.
+    """
+    num_actions = uint64(gain.shape[1])
+    for s in range(uint64(low), uint64(high)):
+        best0 = best1 = best2 = best3 = -np.inf
+        choice0 = choice1 = choice2 = choice3 = uint64(0)
+        for a in range(num_actions):
+            row = uint64(stage_row) + s * num_actions + a
+            q0, q1, q2, q3 = gain[s, a, 0], gain[s, a, 1], gain[s, a, 2], gain[s, a, 3]
+            for k in range(uint64(start[row]), uint64(stop[row])):
+                p, t = data[k], uint32(indices[k])
+                q0 += p * after[t, 0]
+                q1 += p * after[t, 1]
+                q2 += p * after[t, 2]
+                q3 += p * after[t, 3]
+            choice0 = a if q0 > best0 else choice0
+            choice1 = a if q1 > best1 else choice1
+            choice2 = a if q2 > best2 else choice2
+            choice3 = a if q3 > best3 else choice3
+            best0 = q0 if q0 > best0 else best0
+            best1 = q1 if q1 > best1 else best1
+            best2 = q2 if q2 > best2 else best2
+            best3 = q3 if q3 > best3 else best3
+        here[s, 0], here[s, 1], here[s, 2], here[s, 3] = best0, best1, best2, best3
+        chosen[s, 0], chosen[s, 1], chosen[s, 2], chosen[s, 3] = choice0, choice1, choice2, choice3
+    for s in range(uint64(low), uint64(high)):
+        to0[s], to1[s], to2[s], to3[s] = chosen[s, 0], chosen[s, 1], chosen[s, 2], chosen[s, 3]
+
+
+@kernel
+def _evaluate_states(
+    low, high, stage_row, start, stop, indices, data, table, chosen, after, here
+):
+    """Totals to go of one `table` (S, A) under the `chosen` actions of all lanes.
+
+    Where the lanes agree, which is nearly everywhere, one row serves them all.
+    """
+    num_actions = uint64(table.shape[1])
+    for s in range(uint64(low), uint64(high)):
+        a = uint64(chosen[s, 0])
+        if a == chosen[s, 1] and a == chosen[s, 2] and a == chosen[s, 3]:
+            row = uint64(stage_row) + s * num_actions + a
+            x0 = x1 = x2 = x3 = 0.0
+            for k in range(uint64(start[row]), uint64(stop[row])):
+                p, t = data[k], uint32(indices[k])
+                x0 += p * after[t, 0]
+                x1 += p * after[t, 1]
+                x2 += p * after[t, 2]
+                x3 += p * after[t, 3]
+            c = table[s, a]
+            here[s, 0], here[s, 1], here[s, 2], here[s, 3] = c + x0, c + x1, c + x2, c + x3
+        else:
+            for lane in range(LANES):
+                a = uint64(chosen[s, lane])
+                row = uint64(stage_row) + s * num_actions + a
+                x0 = 0.0
+                for k in range(uint64(start[row]), uint64(stop[row])):
+                    x0 += data[k] * after[uint32(indices[k]), lane]
+                here[s, lane] = table[s, a] + x0
+
+
+@kernel
+def _step_states(
+    low, high, h, stage_row, start, stop, indices, data, gain, costs, after, here, chosen, pool,
+    slots,
+):  # fmt: skip
+    """Stage h for the states low..high: best responses and, of a single cost, what they cost."""
+    _respond_states(
+        low, high, stage_row, start, stop, indices, data, gain, after[0], here[0], chosen,
+        pool[slots[0], h], pool[slots[1], h], pool[slots[2], h], pool[slots[3], h],
+    )  # fmt: skip
+    if costs.shape[0] == 1:
+        _evaluate_states(
+            low, high, stage_row, start, stop, indices, data,
+            costs[0, h if costs.shape[1] > 1 else 0], chosen, after[1], here[1],
+        )  # fmt: skip
+
+
+@kernel
+def best_responses(
+    start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
+    points, pool, slots, totals,
+):  # fmt: skip
+    """`best_response` to LANES multipliers at once, for the price of one.
+
+    Takes the multipliers `points` (LANES, m), writes the policies into the `slots` (LANES,) of
+    `pool` (P, H, S), and the best objectives into ``totals[0]`` of `totals` (2, LANES). If there is
+    a single cost, it is evaluated on the way into ``totals[1]``; more are quicker one policy at a
+    time, in `evaluate_actions`.
+    """
+    num_states, num_actions = available.shape
+    stride = num_states * num_actions if start.size > num_states * num_actions else 0
+    staged = rewards.shape[0] > 1 or costs.shape[1] > 1
+    gain = np.empty((num_states, num_actions, LANES))
+    chosen = np.empty((num_states, LANES), dtype=np.int64)
+    both = np.zeros((2, 2, num_states, LANES))
+    for back in range(horizon):
+        h = horizon - 1 - back
+        if staged or back == 0:
+            _lane_gains(reward_weight, points, rewards, costs, available, h, gain)
+        _step_states(
+            0, num_states, h, h * stride, start, stop, indices, data, gain, costs, both[back % 2],
+            both[(back + 1) % 2], chosen, pool, slots,
+        )  # fmt: skip
+    _lane_means(initial, both[horizon % 2], totals)
+
+
+@kernel(parallel=True)
+def best_responses_parallel(
+    start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
+    points, pool, slots, totals,
+):  # fmt: skip
+    """`best_responses` with the states of a stage shared out among the cores; the same bytes."""
+    num_states, num_actions = available.shape
+    stride = num_states * num_actions if start.size > num_states * num_actions else 0
+    staged = rewards.shape[0] > 1 or costs.shape[1] > 1
+    gain = np.empty((num_states, num_actions, LANES))
+    chosen = np.empty((num_states, LANES), dtype=np.int64)
+    both = np.zeros((2, 2, num_states, LANES))
+    for back in range(horizon):
+        h = horizon - 1 - back
+        if staged or back == 0:
+            _lane_gains(reward_weight, points, rewards, costs, available, h, gain)
+        for c in prange(CHUNKS):
+            _step_states(
+                c * num_states // CHUNKS, (c + 1) * num_states // CHUNKS, h, h * stride, start,
+                stop, indices, data, gain, costs, both[back % 2], both[(back + 1) % 2], chosen,
+                pool, slots,
+            )  # fmt: skip
+    _lane_means(initial, both[horizon % 2], totals)
+
+
+@kernel
+def _evaluate_stage(
+    h, stage_row, start, stop, indices, data, rewards, costs, first, actions, after, here
+):
+    """Totals to go of LANES channels from `first` on: 0 is the reward, i is cost i, then nothing."""
+    num_actions = uint64(rewards.shape[2])
+    num_states = uint64(actions.size)
+    hr = h if rewards.shape[0] > 1 else 0
+    hc = h if costs.shape[1] > 1 else 0
+    for lane in range(LANES):
+        channel = first + lane
+        for s in range(num_states):
+            a = uint32(actions[s])
+            if channel == 0:
+                here[s, lane] = rewards[hr, s, a]
+            elif channel <= costs.shape[0]:
+                here[s, lane] = costs[channel - 1, hc, s, a]
+            else:
+                here[s, lane] = 0.0
+    for s in range(num_states):
+        row = uint64(stage_row) + s * num_actions + uint32(actions[s])
+        x0, x1, x2, x3 = here[s, 0], here[s, 1], here[s, 2], here[s, 3]
+        for k in range(uint64(start[row]), uint64(stop[row])):
+            p, t = data[k], uint32(indices[k])
+            x0 += p * after[t, 0]
+            x1 += p * after[t, 1]
+            x2 += p * after[t, 2]
+            x3 += p * after[t, 3]
+        here[s, 0], here[s, 1], here[s, 2], here[s, 3] = x0, x1, x2, x3
+
+
+@kernel
 def evaluate_actions(
     start, stop, indices, data, rewards, costs, available, initial, horizon, actions
 ):
-    """Values (K, 1 + m) of K deterministic policies `actions` (K, Hp, S), forward in time."""
+    """Values (K, 1 + m) of K deterministic policies `actions` (K, Hp, S), backward in time."""
     num_states, num_actions = available.shape
-    m = costs.shape[0]
     stride = num_states * num_actions if start.size > num_states * num_actions else 0
-    values = np.zeros((actions.shape[0], 1 + m))
-    mass, after = np.empty(num_states), np.empty(num_states)
+    values = np.empty((actions.shape[0], 1 + costs.shape[0]))
+    after, here = np.empty((num_states, LANES)), np.empty((num_states, LANES))
     for j in range(actions.shape[0]):
-        for s in range(num_states):
-            mass[s] = initial[s]
-        for h in range(horizon):
-            hp = h if actions.shape[1] > 1 else 0
-            hr = h if rewards.shape[0] > 1 else 0
-            hc = h if costs.shape[1] > 1 else 0
-            for s in range(num_states):
-                after[s] = 0.0
-            for s in range(num_states):
-                p = mass[s]
-                if p > 0:
-                    a = actions[j, hp, s]
-                    values[j, 0] += p * rewards[hr, s, a]
-                    for i in range(m):
-                        values[j, 1 + i] += p * costs[i, hc, s, a]
-                    row = h * stride + s * num_actions + a
-                    for k in range(uint64(start[row]), uint64(stop[row])):
-                        after[uint32(indices[k])] += p * data[k]
-            mass, after = after, mass
+        for first in range(0, values.shape[1], LANES):
+            after[:] = 0.0
+            for h in range(horizon - 1, -1, -1):
+                _evaluate_stage(
+                    h, h * stride, start, stop, indices, data, rewards, costs, first,
+                    actions[j, h if actions.shape[1] > 1 else 0], after, here,
+                )  # fmt: skip
+                here, after = after, here
+            for channel in range(first, min(first + LANES, values.shape[1])):
+                values[j, channel] = _mean(initial, after[:, channel - first])
     return values
 
 
@@ -172,277 +351,6 @@ def occupancy(start, stop, indices, data, available, initial, horizon, probabili
                             after[indices[k]] += p * data[k]
         mass = after
     return out
-
-
-# ------------------------------------------------------------- the master program of (1.1)
-#
-# Variables: P columns w_j, m slacks s_i, one violation z. Rows i < m read
-#     sum_j w_j c_ij + s_i - z_coef_i z = limit_i,        row m:  sum_j w_j = 1.
-# Phase 1 minimises z, phase 2 maximises sum_j w_j r_j with z = 0. A basis has m + 1 members,
-# coded as column j -> j, slack i -> P + i, violation -> P + m.
-# Compiling takes longer than running: every helper below has one caller and few call sites.
-
-
-@kernel
-def _entry(code, i, pool, values, z_coef):
-    """Coefficient of a variable in row i."""
-    m = z_coef.size
-    if code < pool:
-        return values[code, 1 + i] if i < m else 1.0
-    if i == m:
-        return 0.0
-    if code == pool + m:
-        return -z_coef[i]
-    return 1.0 if code == pool + i else 0.0
-
-
-@kernel
-def _invert(a, inv):
-    """Inverse of `a`, which is lost, by Gauss-Jordan with partial pivoting; False if singular."""
-    n = a.shape[0]
-    for c in range(n):
-        for j in range(n):
-            inv[c, j] = 1.0 if c == j else 0.0
-    for c in range(n):
-        p = c
-        for r in range(c + 1, n):
-            if abs(a[r, c]) > abs(a[p, c]):
-                p = r
-        if abs(a[p, c]) < 1e-300:
-            return False
-        d = 1.0 / a[p, c]
-        for j in range(n):  # swap rows c and p, and scale
-            top, inv_top = a[p, j] * d, inv[p, j] * d
-            a[p, j], inv[p, j] = a[c, j], inv[c, j]
-            a[c, j], inv[c, j] = top, inv_top
-        for r in range(n):
-            f = a[r, c]
-            if r != c and f != 0.0:
-                for j in range(n):
-                    a[r, j] -= f * a[c, j]
-                    inv[r, j] -= f * inv[c, j]
-    return True
-
-
-@kernel
-def _price(pool, used, values, basis, phase, y, price_eps, first_positive):
-    """The variable of largest reduced cost, and the column of smallest; -1 where none is."""
-    m = basis.size - 1
-    enter, worst = -1, -1
-    best, least = price_eps, np.inf
-    for code in range(pool + m):
-        member = False
-        for b in range(m + 1):
-            member = member or basis[b] == code
-        if member or used <= code < pool:
-            continue
-        if code < pool:
-            reduced = (values[code, 0] if phase == 2 else 0.0) - y[m]
-            for i in range(m):
-                reduced -= y[i] * values[code, 1 + i]
-            if reduced < least:
-                worst, least = code, reduced
-        else:
-            reduced = -y[code - pool]
-        if reduced > best and not (first_positive and enter >= 0):
-            enter, best = code, reduced
-    return enter, worst
-
-
-@kernel
-def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
-    """Optimum over the first `used` columns; returns (code, phase, objective, free slot).
-
-    Parameters
-    ----------
-    values : (P, 1 + m) reward and costs of each column
-    limits : (m,) capacities; a violation below `feasible_eps` is added to them
-    z_coef : (m,) weight of a unit of violation in each row
-    basis : (m + 1,) int64, read when phase > 0, and written
-    phase : 0 at the first call, then what the last call returned
-    x, y : (m + 1,) written: basic variables and duals (y[m] prices the convexity row)
-
-    A primal simplex that inverts its small basis at every pivot. The objective is minus the least
-    violation in phase 1 and the reward in phase 2. The free slot is where the next column may go:
-    unused, or that of the worst non-basic column.
-    """
-    pool, n = values.shape
-    m = n - 1
-    matrix, inverse = np.empty((n, n)), np.empty((n, n))
-    if phase == 0:  # column 0 and slacks; the violation replaces the most violated one
-        violated = -1
-        excess = 0.0
-        for i in range(m):
-            basis[i] = pool + i
-            over = (values[0, 1 + i] - limits[i]) / z_coef[i]
-            if over > excess:
-                excess, violated = over, i
-        basis[m] = 0
-        phase = 2 if violated < 0 else 1
-        if violated >= 0:
-            basis[violated] = pool + m
-    z_code = pool + m
-    biggest = 1.0
-    for j in range(used):
-        for i in range(n):
-            biggest = max(biggest, abs(values[j, i]))
-    objective = 0.0
-    pivot, last_pivot = 0, 50 * (n + used) + 200
-    while True:
-        for b in range(n):
-            for i in range(n):
-                matrix[i, b] = _entry(basis[b], i, pool, values, z_coef)
-        if not _invert(matrix, inverse):
-            return NOT_CONVERGED, phase, objective, -1
-        objective = 0.0
-        z_row = -1
-        for i in range(n):
-            y[i] = 0.0
-        for b in range(n):
-            x[b] = inverse[b, m]
-            for i in range(m):
-                x[b] += inverse[b, i] * limits[i]
-            price = 0.0
-            if basis[b] == z_code:
-                z_row = b
-                if phase == 1:
-                    price = -1.0
-            elif basis[b] < pool and phase == 2:
-                price = values[basis[b], 0]
-            objective += price * x[b]
-            for i in range(n):
-                y[i] += price * inverse[b, i]
-        # after many pivots the first positive reduced cost enters (Bland)
-        enter, worst = _price(
-            pool, used, values, basis, phase, y, PRICE_EPS * biggest, pivot > 20 * n + used
-        )
-        if phase == 1 and (z_row < 0 or (enter < 0 and -objective <= feasible_eps)):
-            if z_row >= 0:  # absorb a violation of rounding size and pivot it out
-                best = 0.0
-                for i in range(m):
-                    limits[i] += z_coef[i] * max(x[z_row], 0.0)
-                for i in range(m):
-                    member = False
-                    for b in range(n):
-                        member = member or basis[b] == pool + i
-                    if not member and abs(inverse[z_row, i]) > best:
-                        best = abs(inverse[z_row, i])
-                        basis[z_row] = pool + i
-            phase, pivot = 2, 0
-            continue
-        if enter < 0 or pivot == last_pivot:  # rounding may cycle: the dual bound then decides
-            return SOLVED, phase, objective, used if used < pool else worst
-        leave = -1
-        theta = np.inf
-        for b in range(n):
-            d = 0.0
-            for i in range(n):
-                d += inverse[b, i] * _entry(enter, i, pool, values, z_coef)
-            if d > PIVOT_EPS:
-                ratio = max(x[b], 0.0) / d
-                # z leaves first among ties, then the smallest code
-                if ratio < theta - 1e-15 or (
-                    ratio <= theta + 1e-15
-                    and (basis[b] == z_code or (basis[leave] != z_code and basis[b] < basis[leave]))
-                ):
-                    theta = min(theta, ratio)
-                    leave = b
-        if leave < 0:
-            return NOT_CONVERGED, phase, objective, -1
-        basis[leave] = enter
-        pivot += 1
-
-
-# State of a column generation, as kernels and Python hand it to each other: `numbers` holds
-# LOWER, UPPER (bounds of the optimum), LEAST, VIOLATION (bounds of the least violation) and
-# TOLERANCE; `codes` holds PHASE (0 before the first master, 1 feasibility, 2 optimality), USED
-# columns, the SLOT that the next column goes to, and OUTCOME.
-LOWER, UPPER, LEAST, VIOLATION, TOLERANCE, FEASIBLE_EPS = range(6)
-PHASE, USED, SLOT, OUTCOME = range(4)
-RUNNING, OPTIMAL, INFEASIBLE, STUCK = range(4)
-
-
-@kernel
-def solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes):
-    """Master over the columns in hand; writes the duals, the bounds and the outcome.
-
-    `values` are scaled by `scale` (1 + m,); `capacities` and `duals` are not.
-    """
-    m = capacities.size
-    code, phase, best, slot = master(
-        codes[USED], values, limits, z_coef, numbers[FEASIBLE_EPS], basis, codes[PHASE], x, y
-    )
-    codes[PHASE] = phase
-    codes[SLOT] = slot
-    if code != SOLVED:
-        codes[OUTCOME] = STUCK
-    elif phase == 1:
-        numbers[VIOLATION] = -best
-        for i in range(m):
-            duals[i] = max(y[i], 0.0) / scale[1 + i]
-        gap = numbers[VIOLATION] - numbers[LEAST]
-        if numbers[LEAST] > 0 and gap <= numbers[TOLERANCE] * max(1.0, numbers[VIOLATION]):
-            codes[OUTCOME] = INFEASIBLE
-    else:
-        numbers[LOWER] = best * scale[0]
-        for i in range(m):
-            duals[i] = max(y[i], 0.0) * scale[0] / scale[1 + i]
-        gap = numbers[UPPER] - numbers[LOWER]
-        if gap <= numbers[TOLERANCE] * max(1.0, abs(numbers[LOWER])):
-            codes[OUTCOME] = OPTIMAL
-
-
-@kernel
-def add_column(slot, found, scale, values, codes):
-    """Enter a policy's values `found` (1 + m,) into a slot."""
-    for j in range(found.size):
-        values[slot, j] = found[j] / scale[j]
-    codes[USED] = max(codes[USED], slot + 1)
-
-
-@kernel
-def add_bound(objective, capacities, duals, numbers, codes):
-    """The bound that a dynamic program of this objective proves."""
-    bound = objective
-    for i in range(capacities.size):
-        bound += duals[i] * capacities[i]
-    if codes[PHASE] == 1:
-        numbers[LEAST] = max(numbers[LEAST], -bound)
-    else:
-        numbers[UPPER] = min(numbers[UPPER], bound)
-
-
-@kernel
-def generate_columns(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, warm, cold,
-    scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes, max_programs,
-):  # fmt: skip
-    """Price and solve until the outcome is known; returns the number of dynamic programs.
-
-    The first `warm` policies of the pool are evaluated first; if `cold`, the first multipliers are
-    those of the master over them, else those in `duals`.
-    """
-    programs = 0
-    while codes[OUTCOME] == RUNNING and programs < max_programs:
-        given = codes[USED] < warm
-        slot = codes[USED] if given else codes[SLOT]
-        if not given:
-            programs += 1
-            objective = best_response(
-                start, stop, indices, data, rewards, costs, available, initial, horizon,
-                0.0 if codes[PHASE] == 1 else 1.0, duals, pool[slot],
-            )  # fmt: skip
-            add_bound(objective, capacities, duals, numbers, codes)
-        found = evaluate_actions(
-            start, stop, indices, data, rewards, costs, available, initial, horizon,
-            pool[slot : slot + 1],
-        )  # fmt: skip
-        add_column(slot, found[0], scale, values, codes)
-        if not given or (cold and codes[USED] == warm):
-            solve_columns(
-                scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes
-            )
-    return programs
 
 
 @kernel

@@ -33,6 +33,23 @@ class _TolerantCache(FunctionCache):
             return
 
 
+def _vectorised(compile_signature: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with LLVM's straight-line vectoriser, which numba leaves off unless told.
+
+    Kernels that carry four objectives or channels side by side are four times as fast for it.
+    """
+
+    def compiled(signature: Any) -> Any:
+        before = numba.config.SLP_VECTORIZE
+        numba.config.SLP_VECTORIZE = 1
+        try:
+            return compile_signature(signature)
+        finally:
+            numba.config.SLP_VECTORIZE = before
+
+    return compiled
+
+
 def kernel(function: Callable[..., Any] | None = None, *, parallel: bool = False) -> Any:
     """Compile a function of arrays and scalars; `parallel=True` allows `prange`.
 
@@ -43,6 +60,7 @@ def kernel(function: Callable[..., Any] | None = None, *, parallel: bool = False
     dispatcher = numba.njit(parallel=parallel, nogil=True, error_model="numpy")(function)
     with contextlib.suppress(RuntimeError):  # no folder that could hold the cache
         dispatcher._cache = _TolerantCache(function)
+    dispatcher.compile = _vectorised(dispatcher.compile)
     return dispatcher
 
 

@@ -6,7 +6,8 @@ most m + 1 deterministic policies, and every dynamic program gives an upper boun
 
     lambda @ capacity + max_pi (V_r(pi) - lambda @ V_c(pi))  >=  optimum   for every lambda >= 0,
 
-so the answer carries its own certificate. Phase 1 minimises the largest excess over a capacity; its
+so the answer carries its own certificate. Four programs are solved side by side, which costs what one
+does: at the master's multipliers and at three points near where they are going. Phase 1 minimises the largest excess over a capacity; its
 duals are the Farkas weights of an infeasible model.
 """
 
@@ -17,16 +18,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tightrope.errors import Status
-from tightrope.kernels import episodic
+from tightrope.kernels import columns, episodic
 from tightrope.model.mdp import Tables
 from tightrope.types import FloatArray, IntArray
 
 FEASIBLE_EPS = 1e-13  # of the largest cost, per step
 STATUSES = {
-    episodic.RUNNING: Status.NOT_CONVERGED,
-    episodic.STUCK: Status.NOT_CONVERGED,
-    episodic.OPTIMAL: Status.SOLVED,
-    episodic.INFEASIBLE: Status.INFEASIBLE,
+    columns.RUNNING: Status.NOT_CONVERGED,
+    columns.STUCK: Status.NOT_CONVERGED,
+    columns.OPTIMAL: Status.SOLVED,
+    columns.INFEASIBLE: Status.INFEASIBLE,
 }
 PARALLEL_ENTRIES = 200_000  # transitions a stage above which both cores pay
 
@@ -48,12 +49,13 @@ class Columns(NamedTuple):
     upper: float
 
 
+FIRST_POINTS = (0.0, 0.1, 0.5, 2.0)  # in units of the largest reward for the largest cost
 FIRST, ALL = np.zeros(1, dtype=np.int64), np.ones(1)
 
 
 def pool_size(num_costs: int) -> int:
     """Columns kept at a time: enough that none of use is dropped, few enough for large models."""
-    return 4 * (num_costs + 1) + 8
+    return 4 * (num_costs + 1) + 16
 
 
 def solve(
@@ -73,10 +75,11 @@ def solve(
     ----------
     tables : costs signed so that ``cost <= capacity`` is satisfaction
     capacities : (m,) signed alike
-    pool : (P, H, S) int32, P >= m + 2, written
+    pool : (P, H, S) int32, P >= m + 5, written
         Room for the columns; the first `warm` < P policies are given, and are evaluated first.
     multipliers : (m,) >= 0
-        Where the first dynamic program is solved; default 0.
+        Near which the given policies are best, or, if there are none, where the first dynamic
+        program is solved; by default at 0 and three sizes apart.
     tolerance : on (upper - lower) / max(1, |lower|)
     """
     m = capacities.size
@@ -92,47 +95,61 @@ def solve(
     for i in range(m):
         scale[1 + i] = episodic.largest_entry(tables.costs[i])
     z_coef = 1.0 / scale[1:]
-    values = np.zeros((pool.shape[0], 1 + m))
+    size = pool.shape[0]
+    values, priced, weights = np.zeros((size, 1 + m)), np.zeros((size, m)), np.zeros(size)
     basis, x, y = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1), np.zeros(m + 1)
-    duals = np.zeros(m) if multipliers is None else multipliers.copy()
+    if multipliers is None:
+        duals, fresh = np.zeros(m), episodic.LANES
+        points = np.outer(FIRST_POINTS, scale[0] * z_coef)
+    else:
+        duals, fresh = multipliers.copy(), 1
+        points = np.tile(duals, (episodic.LANES, 1))
     feasible_eps = FEASIBLE_EPS * horizon * scale.max()
     numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance, feasible_eps])
-    codes = np.array([0, 0, warm, episodic.RUNNING])
-    work = (scale, capacities, values, capacities * z_coef, z_coef, basis, x, y, duals)
-    programs = (_generate_in_parallel if large else episodic.generate_columns)(
-        *tables, horizon, pool, warm, multipliers is None, *work, numbers, codes, max_programs
-    )
-    status = STATUSES[codes[episodic.OUTCOME]]
-    lower, upper = numbers[2:4] if codes[episodic.PHASE] == 1 else numbers[:2]
+    codes = np.array([0, warm, columns.RUNNING, fresh])
+    master = (scale, capacities, values, capacities * z_coef, z_coef, basis, x, y, duals)
+    slots = np.zeros(episodic.LANES, dtype=np.int64)
+    programs = (_generate_in_parallel if large else columns.generate_columns)(
+        *tables, horizon, pool, *master, priced, weights, points, slots, numbers, codes,
+        max_programs,
+    )  # fmt: skip
+    status = STATUSES[codes[columns.OUTCOME]]
+    lower, upper = numbers[2:4] if codes[columns.PHASE] == 1 else numbers[:2]
     # plain lists: a learner comes here every episode, and NumPy is slow on a few numbers
     basic = [(j, w) for j, w in zip(basis.tolist(), x.tolist()) if j < pool.shape[0] and w > 0]
-    slots = np.array([j for j, _ in basic], dtype=np.int64)
-    weights = np.array([w for _, w in basic])
-    weights /= sum(weights.tolist())
+    chosen = np.array([j for j, _ in basic], dtype=np.int64)
+    mixed = np.array([w for _, w in basic])
+    mixed /= sum(mixed.tolist())
     return Columns(
-        status, programs, slots, weights, values[slots] * scale, duals, float(lower), float(upper)
+        status, programs, chosen, mixed, values[chosen] * scale, duals, float(lower), float(upper)
     )
 
 
 def _generate_in_parallel(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, warm, cold,
-    scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes, max_programs,
+    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale,
+    capacities, values, limits, z_coef, basis, x, y, duals, priced, weights, points, slots,
+    numbers, codes, max_programs,
 ):  # fmt: skip
-    """`generate_columns` with every dynamic program on all cores, for large models."""
+    """`generate_columns` with dynamic programs and evaluations on all cores, for large models."""
     tables = (start, stop, indices, data, rewards, costs, available, initial, horizon)
+    master = (scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes)
+    totals = np.empty((2, episodic.LANES))
     programs = 0
-    while codes[episodic.OUTCOME] == episodic.RUNNING and programs < max_programs:
-        given = codes[episodic.USED] < warm
-        slot = codes[episodic.USED if given else episodic.SLOT]
-        if not given:
-            programs += 1
-            weight = 0.0 if codes[episodic.PHASE] == 1 else 1.0
-            objective = episodic.best_response_parallel(*tables, weight, duals, pool[slot])
-            episodic.add_bound(objective, capacities, duals, numbers, codes)
-        found = episodic.evaluate_actions(*tables, pool[slot : slot + 1])
-        episodic.add_column(slot, found[0], scale, values, codes)
-        if not given or (cold and codes[episodic.USED] == warm):
-            episodic.solve_columns(
-                scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes
-            )
+    found = episodic.evaluate_actions(*tables, pool[: codes[columns.USED]])
+    for j in range(len(found)):
+        columns.add_column(j, found[j] / scale, duals, values, priced, weights, codes)
+    if len(found):
+        columns.solve_columns(*master)
+        columns.next_points(basis, x, duals, priced, weights, points, codes)
+    while codes[columns.OUTCOME] == columns.RUNNING and programs < max_programs:
+        columns.choose_slots(values, basis, y, slots, codes)
+        programs += codes[columns.FRESH]
+        weight = 0.0 if codes[columns.PHASE] == 1 else 1.0
+        episodic.best_responses_parallel(*tables, weight, points, pool, slots, totals)
+        columns.add_bounds(totals, capacities, points, numbers, codes)
+        columns.add_columns(
+            *tables, pool, scale, totals, points, slots, values, priced, weights, codes
+        )
+        columns.solve_columns(*master)
+        columns.next_points(basis, x, duals, priced, weights, points, codes)
     return programs

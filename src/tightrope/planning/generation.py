@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tightrope.errors import Status
-from tightrope.kernels import episodic
+from tightrope.kernels import columns
 from tightrope.model.policy import DeterministicPolicy
 from tightrope.types import FloatArray
 
@@ -87,10 +87,10 @@ def generate(
             least = max(least, -reply.upper - float(duals @ limits))
         else:
             upper = min(upper, reply.upper + float(duals @ limits))
-        code, phase, best, _ = episodic.master(
+        code, phase, best = columns.master(
             len(pool), values, limits / cost_scale, z_coef, eps, basis, phase, x, y
         )
-        if code != episodic.SOLVED:
+        if code != columns.SOLVED:
             break
         reward_weight = 0.0 if phase == 1 else 1.0
         if phase == 1:

@@ -56,7 +56,8 @@ def maximise(
     highs.run()
     code = highs.getModelStatus()
     kinds = highspy.HighsModelStatus
-    if code == kinds.kUnboundedOrInfeasible:  # presolve could not tell which
+    if code in (kinds.kUnboundedOrInfeasible, kinds.kUnknown):  # presolve could not tell
+        highs.clearSolver()
         highs.setOptionValue("presolve", "off")
         highs.run()
         code = highs.getModelStatus()

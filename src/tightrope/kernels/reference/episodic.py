@@ -42,6 +42,18 @@ def best_response(
     return initial @ value
 
 
+def best_responses(
+    start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
+    points, pool, slots, totals,
+):  # fmt: skip
+    """One program after the other, and the first cost of each, if there is one."""
+    tables = (start, stop, indices, data, rewards, costs, available, initial, horizon)
+    for lane, slot in enumerate(slots):
+        totals[0, lane] = best_response(*tables, reward_weight, points[lane], pool[slot])
+        if len(costs):
+            totals[1, lane] = evaluate_actions(*tables, pool[slot : slot + 1])[0, 1]
+
+
 def occupancy(start, stop, indices, data, available, initial, horizon, probabilities):
     """``rho_{h+1}(s') = sum_{s,a} rho_h(s, a) P(s' | s, a)``."""
     num_states, num_actions = available.shape
