@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightrope.kernels.episodic import LANES, best_responses, evaluate_actions
+from tightrope.kernels.episodic import LANES, best_response, best_responses, evaluate_actions
 from tightrope.kernels.jit import kernel
 
 SOLVED, NOT_CONVERGED = 0, 1
@@ -193,9 +193,10 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
 # State of a column generation, as kernels and Python hand it to each other: `numbers` holds
 # LOWER, UPPER (bounds of the optimum), LEAST, VIOLATION (bounds of the least violation), TOLERANCE
 # and FEASIBLE_EPS; `codes` holds PHASE (0 before the first master, 1 feasibility, 2 optimality),
-# USED columns, OUTCOME, and how many of the LANES multipliers are FRESH, the others being copies.
+# USED columns, OUTCOME, how many of the LANES multipliers are FRESH, the others being copies, and
+# how many may be at MOST.
 LOWER, UPPER, LEAST, VIOLATION, TOLERANCE, FEASIBLE_EPS = range(6)
-PHASE, USED, OUTCOME, FRESH = range(4)
+PHASE, USED, OUTCOME, FRESH, MOST = range(5)
 RUNNING, OPTIMAL, INFEASIBLE, STUCK = range(4)
 
 
@@ -272,7 +273,7 @@ def next_points(basis, x, duals, priced, weights, points, codes):
             points[2, i] = 0.5 * (duals[i] + mean)
             points[3, i] = mean + NEARBY * (priced[basis[heaviest], i] - mean)
     fresh = 1
-    for n in range(1, LANES if heaviest >= 0 else 1):
+    for n in range(1, codes[MOST] if heaviest >= 0 else 1):
         points[fresh] = points[n]
         fresh += _is_new(points, fresh)
     for n in range(fresh, LANES):
@@ -328,10 +329,15 @@ def add_bounds(totals, capacities, points, numbers, codes):
 
 
 @kernel
-def known_column(objective, point, scale, values, codes):
-    """A column that reaches the objective of a lane too; -1 if there is none."""
+def known_column(lane, objective, point, scale, values, slots, codes):
+    """A column that reaches the objective of this lane too; -1 if there is none."""
     weight = 0.0 if codes[PHASE] == 1 else 1.0
     for j in range(codes[USED]):
+        stale = False  # its place is already another policy's
+        for later in range(lane, codes[FRESH]):
+            stale = stale or slots[later] == j
+        if stale:
+            continue
         reached = weight * values[j, 0] * scale[0]
         for i in range(point.size):
             reached -= point[i] * values[j, 1 + i] * scale[1 + i]
@@ -352,12 +358,12 @@ def add_columns(
     """
     for lane in range(codes[FRESH]):
         slot, point = slots[lane], points[lane]
-        twin = known_column(totals[0, lane], point, scale, values, codes)
+        twin = known_column(lane, totals[0, lane], point, scale, values, slots, codes)
         if twin >= 0:
             pool[slot] = pool[twin]
             add_column(twin, values[twin], point, values, priced, weights, codes)
             found = values[twin] * scale
-        elif point.size == 1 and codes[PHASE] != 1:
+        elif point.size == 1 and codes[PHASE] != 1 and codes[FRESH] > 1:
             found = totals[:, lane].copy()
             found[0] += point[0] * found[1]
         else:
@@ -377,7 +383,7 @@ def generate_columns(
     """Price and solve until the outcome is known; returns the number of dynamic programs.
 
     The first ``codes[USED]`` policies of the pool are evaluated first, and count as answers to
-    `duals`; if there are none, `points` are where the first programs are solved.
+    `duals`; `points` are where the first programs are solved.
     """
     programs = 0
     totals = np.empty((2, LANES))
@@ -388,15 +394,20 @@ def generate_columns(
         )  # fmt: skip
         for j in range(found.shape[0]):
             add_column(j, found[j] / scale, duals, values, priced, weights, codes)
-        solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes)
-        next_points(basis, x, duals, priced, weights, points, codes)
     while codes[OUTCOME] == RUNNING and programs < max_programs:
         choose_slots(values, basis, y, slots, codes)
         programs += codes[FRESH]
-        best_responses(
-            start, stop, indices, data, rewards, costs, available, initial, horizon,
-            0.0 if codes[PHASE] == 1 else 1.0, points, pool, slots, totals,
-        )  # fmt: skip
+        weight = 0.0 if codes[PHASE] == 1 else 1.0
+        if codes[FRESH] == 1:
+            totals[0, 0] = best_response(
+                start, stop, indices, data, rewards, costs, available, initial, horizon, weight,
+                points[0], pool[slots[0]],
+            )  # fmt: skip
+        else:
+            best_responses(
+                start, stop, indices, data, rewards, costs, available, initial, horizon, weight,
+                points, pool, slots, totals,
+            )  # fmt: skip
         add_bounds(totals, capacities, points, numbers, codes)
         add_columns(
             start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale,

@@ -174,9 +174,7 @@ def _respond_states(
 
 
 @kernel
-def _evaluate_states(
-    low, high, stage_row, start, stop, indices, data, table, chosen, after, here
-):
+def _evaluate_states(low, high, stage_row, start, stop, indices, data, table, chosen, after, here):
     """Totals to go of one `table` (S, A) under the `chosen` actions of all lanes.
 
     Where the lanes agree, which is nearly everywhere, one row serves them all.
@@ -280,7 +278,7 @@ def best_responses_parallel(
 def _evaluate_stage(
     h, stage_row, start, stop, indices, data, rewards, costs, first, actions, after, here
 ):
-    """Totals to go of LANES channels from `first` on: 0 is the reward, i is cost i, then nothing."""
+    """Totals to go of LANES channels from `first` on: the reward, the costs, then nothing."""
     num_actions = uint64(rewards.shape[2])
     num_states = uint64(actions.size)
     hr = h if rewards.shape[0] > 1 else 0

@@ -6,9 +6,10 @@ most m + 1 deterministic policies, and every dynamic program gives an upper boun
 
     lambda @ capacity + max_pi (V_r(pi) - lambda @ V_c(pi))  >=  optimum   for every lambda >= 0,
 
-so the answer carries its own certificate. Four programs are solved side by side, which costs what one
-does: at the master's multipliers and at three points near where they are going. Phase 1 minimises the largest excess over a capacity; its
-duals are the Farkas weights of an infeasible model.
+so the answer carries its own certificate. Four programs are solved side by side, which costs little
+more than one: at the master's multipliers and at three points near where these are going. Phase 1
+minimises the largest excess over a capacity; its duals are the Farkas weights of an infeasible
+model.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ def solve(
     pool : (P, H, S) int32, P >= m + 5, written
         Room for the columns; the first `warm` < P policies are given, and are evaluated first.
     multipliers : (m,) >= 0
-        Near which the given policies are best, or, if there are none, where the first dynamic
-        program is solved; by default at 0 and three sizes apart.
+        Where the first dynamic program is solved, and near which the given policies are best. From
+        such a start the optimum is few columns away, and programs are solved one by one; without
+        it four side by side, first at 0 and at three sizes of the multipliers.
     tolerance : on (upper - lower) / max(1, |lower|)
     """
     m = capacities.size
@@ -99,14 +101,14 @@ def solve(
     values, priced, weights = np.zeros((size, 1 + m)), np.zeros((size, m)), np.zeros(size)
     basis, x, y = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1), np.zeros(m + 1)
     if multipliers is None:
-        duals, fresh = np.zeros(m), episodic.LANES
+        duals, lanes = np.zeros(m), episodic.LANES
         points = np.outer(FIRST_POINTS, scale[0] * z_coef)
     else:
-        duals, fresh = multipliers.copy(), 1
+        duals, lanes = multipliers.copy(), 1
         points = np.tile(duals, (episodic.LANES, 1))
     feasible_eps = FEASIBLE_EPS * horizon * scale.max()
     numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance, feasible_eps])
-    codes = np.array([0, warm, columns.RUNNING, fresh])
+    codes = np.array([0, warm, columns.RUNNING, lanes, lanes])
     master = (scale, capacities, values, capacities * z_coef, z_coef, basis, x, y, duals)
     slots = np.zeros(episodic.LANES, dtype=np.int64)
     programs = (_generate_in_parallel if large else columns.generate_columns)(
@@ -138,14 +140,16 @@ def _generate_in_parallel(
     found = episodic.evaluate_actions(*tables, pool[: codes[columns.USED]])
     for j in range(len(found)):
         columns.add_column(j, found[j] / scale, duals, values, priced, weights, codes)
-    if len(found):
-        columns.solve_columns(*master)
-        columns.next_points(basis, x, duals, priced, weights, points, codes)
     while codes[columns.OUTCOME] == columns.RUNNING and programs < max_programs:
         columns.choose_slots(values, basis, y, slots, codes)
         programs += codes[columns.FRESH]
         weight = 0.0 if codes[columns.PHASE] == 1 else 1.0
-        episodic.best_responses_parallel(*tables, weight, points, pool, slots, totals)
+        if codes[columns.FRESH] == 1:
+            totals[0, 0] = episodic.best_response_parallel(
+                *tables, weight, points[0], pool[slots[0]]
+            )
+        else:
+            episodic.best_responses_parallel(*tables, weight, points, pool, slots, totals)
         columns.add_bounds(totals, capacities, points, numbers, codes)
         columns.add_columns(
             *tables, pool, scale, totals, points, slots, values, priced, weights, codes
