@@ -66,7 +66,7 @@ def draw_figures(folder: str | Path) -> list[Path]:
             plt.close(figure)
     if meta["experiment"] == "brantley-figure-1":
         out += draw_figure_1(folder, table, meta)
-    return out + draw_bounds(folder, table) + draw_slopes(folder) + draw_growth(folder, table)
+    return out + draw_bounds(folder, table) + (draw_growth(folder, table) or draw_slopes(folder))
 
 
 def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[Path]:
@@ -348,37 +348,52 @@ def draw_slopes(folder: Path) -> list[Path]:
 
 
 def draw_growth(folder: Path, table: pa.Table) -> list[Path]:
-    """Regret along t (means; values that are not positive are gaps), seconds and bytes, log-log."""
+    """Streams: regret along t and at each T (means; values <= 0 are gaps), seconds, bytes, log-log.
+
+    The legend has the slope of the regret in T with its interval, where there are several T.
+    """
     if not (folder / "growth.csv").exists():
         return []
     with (folder / "growth.csv").open() as file:
         growth = list(csv.DictReader(file))
+    entries = load_slopes(folder) if (folder / "slopes.json").exists() else []
+    slopes = {
+        (r["problem"], r["learner"]): f" {r['slope']:.2f} [{r['low']:.2f}, {r['high']:.2f}]"
+        for r in entries
+    }
     arms = [arm for arm in load_meta(folder)["arms"] if not arm["horizon"]]
     problems = list(dict.fromkeys(arm["problem"] for arm in arms))
     with plt.rc_context(STYLE):
         figure, grid = plt.subplots(
-            len(problems), 3, figsize=(12.5, 3.3 * len(problems)), squeeze=False
+            len(problems), 4, figsize=(16.5, 3.3 * len(problems)), squeeze=False
         )
         for problem, axes in zip(problems, grid):
             rows = table.filter(pc.equal(table["problem"], problem))
             for i, arm in enumerate(arm for arm in arms if arm["problem"] == problem):
-                style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "lw": 1.3}
-                points: dict[str, Any] = {"marker": _marker(i), "mfc": "white", "ms": 4, **style}
+                points: dict[str, Any] = {
+                    "color": COLOURS[i % len(COLOURS)], "marker": _marker(i), "mfc": "white",
+                    "ms": 4, "lw": 1.3,
+                }  # fmt: skip
                 name = group_name(arm["learner"], arm["preset"])
                 times, values = _runs(_of_arm(rows, arm), "regret")
                 mean = values.mean(axis=0)
-                axes[0].plot(times, np.where(mean > 0, mean, np.nan), **style)
+                every = max(1, times.size // 8)
+                axes[0].plot(times, np.where(mean > 0, mean, np.nan), markevery=every, **points)
                 own = [r for r in growth if (r["problem"], r["learner"]) == (problem, name)]
-                for panel, column in zip(axes[1:], ("seconds", "state_bytes")):
+                for panel, column in zip(axes[1:], ("regret", "seconds", "state_bytes")):
                     at = [float(r["steps"]) for r in own]
-                    panel.plot(at, [float(r[column]) for r in own], label=name, **points)
+                    heights = np.array([float(r[column]) for r in own])
+                    heights = np.where(heights > 0, heights, np.nan)
+                    label = name + slopes.get((problem, name), "")
+                    panel.plot(at, heights, label=label, **points)
             axes[0].set(xlabel="step t", ylabel=f"{problem}: mean regret, where > 0")
-            axes[1].set(xlabel="T", ylabel="seconds, median")
-            axes[2].set(xlabel="T", ylabel="learner's state, bytes")
+            axes[1].set(xlabel="T", ylabel="mean regret at T, where > 0")
+            axes[2].set(xlabel="T", ylabel="seconds, median")
+            axes[3].set(xlabel="T", ylabel="learner's state, bytes")
             for panel in axes:
                 drawn = np.concatenate([line.get_ydata() for line in panel.lines])
                 panel.set(xscale="log", yscale="log" if (drawn > 0).any() else "linear")
-            axes[2].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8)
+            axes[3].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8)
         figure.tight_layout()
         out = [folder / "figures" / f"growth.{suffix}" for suffix in ("png", "pdf")]
         for path in out:

@@ -178,14 +178,19 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     played = policy(state)
     if isinstance(played, LinearPolicy):
         rows, chances = rows_at(played.features, states), played.probabilities(states)
-    else:
-        rows, chances = state.features[states], played.probabilities[states]
-    flat = rows.reshape(-1, dimension)
-    gram = flat.T @ (flat * chances.reshape(-1, 1))
+        flat, weight = rows.reshape(-1, dimension), chances.reshape(-1, 1)
+        target = rows[np.arange(len(actions)), actions].T @ totals
+    else:  # the same sums, state by state and pair by pair
+        table, flat = played.probabilities, state.features.reshape(-1, dimension)
+        visits = np.bincount(states, minlength=len(table))
+        weight = (visits[:, None] * table).reshape(-1, 1)
+        pairs = states.astype(np.int64) * table.shape[1] + actions
+        target = flat.T @ np.bincount(pairs, weights=totals, minlength=table.size)
+    gram = flat.T @ (flat * weight)
     # w_k = M_k^-1 sum_m phi(x, a) R, or 0
     least = float(np.linalg.eigvalsh(gram)[0])
     if least >= parts.threshold and least > 1e-12 * np.trace(gram):
-        state.weights += np.linalg.solve(gram, rows[np.arange(len(actions)), actions].T @ totals)
+        state.weights += np.linalg.solve(gram, target)
     else:
         state.skipped += 1
     state.epoch += 1
