@@ -18,8 +18,10 @@ import numpy as np
 import tightrope as tr
 from tightrope.learners import olsvi_fh
 from tightrope.learners.protocol import state_arrays
+from tightrope.learners.registry import make_config
 from tightrope.model.linear import finite_model
 from tightrope.model.policy import uniform_policy
+from tightrope.problems.registry import make_problem
 from tightrope.simulation import runner
 from tightrope.theory import log_log_slope
 
@@ -118,7 +120,7 @@ def published_olsvi(steps, length, beta, seed=1):
 
 def olsvi(steps=20_000):
     """The published pseudo-code against the sufficient statistics, same H and beta."""
-    _, config = tr.learners.registry.make_config("olsvi-fh", SPEC, episodes=100_000, delta=0.05)
+    _, config = make_config("olsvi-fh", SPEC, episodes=100_000, delta=0.05)
     length = olsvi_fh.episode_length(SPEC, config, 12)
     beta = olsvi_fh.bonus_factor(config, 12, length)
     changes = {"bonus_scale": config.bonus_scale, "horizon_scale": config.horizon_scale}
@@ -155,7 +157,7 @@ def growth():
         ("linear-mdp", "npg"),
         ("linear-mdp", "politex"),
     ):
-        model, rows = tr.problems.registry.make_problem(problem), []
+        model, rows = make_problem(problem), []
         for steps in sizes:
             session = runner.start(model, learner, episodes=steps, seed=1, delta=0.05)
             started = time.process_time()
@@ -175,7 +177,7 @@ def exponential_weights(seeds=5):
     """Tuned MDP-EXP2 on two ergodic models of ten states: last fifth, slope in T, CPU seconds."""
     print("\nMDP-EXP2 tuned, T = 1e4, 1e5, 1e6, constants for each,", seeds, "seeds")
     for problem in ("ergodic", "linear-mdp"):
-        model = tr.problems.registry.make_problem(problem)
+        model = make_problem(problem)
         plain = finite_model(model)
         best, uniform = tr.plan(plain).value, uniform_policy(plain.available)
         share, used, horizons, finals = [], [], [], []
