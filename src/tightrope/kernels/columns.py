@@ -256,7 +256,9 @@ def next_points(basis, x, duals, priced, weights, points, codes):
     pool, m = priced.shape
     weight = 0.0 if codes[PHASE] == 1 else 1.0
     total, heaviest = 0.0, -1
-    points[:] = 0.0
+    for i in range(m):
+        points[0, i] = duals[i]
+        points[1, i] = 0.0
     for b in range(basis.size):
         j = basis[b]
         if j < pool and x[b] > 0 and weights[j] == weight:
@@ -265,19 +267,20 @@ def next_points(basis, x, duals, priced, weights, points, codes):
                 heaviest = b
             for i in range(m):
                 points[1, i] += x[b] * priced[j, i]
-    for i in range(m):
-        points[0, i] = duals[i]
-        if heaviest >= 0:
+    if heaviest >= 0:
+        for i in range(m):
             mean = points[1, i] / total
             points[1, i] = mean
             points[2, i] = 0.5 * (duals[i] + mean)
             points[3, i] = mean + NEARBY * (priced[basis[heaviest], i] - mean)
     fresh = 1
     for n in range(1, codes[MOST] if heaviest >= 0 else 1):
-        points[fresh] = points[n]
+        for i in range(m):
+            points[fresh, i] = points[n, i]
         fresh += _is_new(points, fresh)
     for n in range(fresh, LANES):
-        points[n] = points[0]
+        for i in range(m):
+            points[n, i] = points[0, i]
     codes[FRESH] = fresh
 
 
@@ -307,10 +310,12 @@ def choose_slots(values, basis, y, slots, codes):
 
 
 @kernel
-def add_column(slot, found, point, values, priced, weights, codes):
-    """Enter a policy of (scaled) values `found` (1 + m,), which answers the multipliers `point`."""
-    values[slot] = found
-    priced[slot] = point
+def add_column(slot, found, scale, point, values, priced, weights, codes):
+    """Enter a policy of values `found` (1 + m,), which answers the multipliers `point`."""
+    for i in range(found.size):
+        values[slot, i] = found[i] / scale[i]
+    for i in range(point.size):
+        priced[slot, i] = point[i]
     weights[slot] = 0.0 if codes[PHASE] == 1 else 1.0
     codes[USED] = max(codes[USED], slot + 1)
 
@@ -356,22 +361,26 @@ def add_columns(
     A column that is as good at a lane's multipliers, as most are near the optimum, takes the place
     of the lane's policy, and is entered as the answer to these multipliers.
     """
+    found = np.empty((1, scale.size))
     for lane in range(codes[FRESH]):
         slot, point = slots[lane], points[lane]
         twin = known_column(lane, totals[0, lane], point, scale, values, slots, codes)
         if twin >= 0:
-            pool[slot] = pool[twin]
-            add_column(twin, values[twin], point, values, priced, weights, codes)
-            found = values[twin] * scale
+            for h in range(horizon):
+                for s in range(initial.size):
+                    pool[slot, h, s] = pool[twin, h, s]
+            for i in range(scale.size):
+                found[0, i] = values[twin, i] * scale[i]
+            add_column(twin, found[0], scale, point, values, priced, weights, codes)
         elif point.size == 1 and codes[PHASE] != 1 and codes[FRESH] > 1:
-            found = totals[:, lane].copy()
-            found[0] += point[0] * found[1]
+            found[0, 0] = totals[0, lane] + point[0] * totals[1, lane]
+            found[0, 1] = totals[1, lane]
         else:
             found = evaluate_actions(
                 start, stop, indices, data, rewards, costs, available, initial, horizon,
                 pool[slot : slot + 1],
-            )[0]  # fmt: skip
-        add_column(slot, found / scale, point, values, priced, weights, codes)
+            )  # fmt: skip
+        add_column(slot, found[0], scale, point, values, priced, weights, codes)
 
 
 @kernel
@@ -393,7 +402,7 @@ def generate_columns(
             pool[: codes[USED]],
         )  # fmt: skip
         for j in range(found.shape[0]):
-            add_column(j, found[j] / scale, duals, values, priced, weights, codes)
+            add_column(j, found[j], scale, duals, values, priced, weights, codes)
     while codes[OUTCOME] == RUNNING and programs < max_programs:
         choose_slots(values, basis, y, slots, codes)
         programs += codes[FRESH]

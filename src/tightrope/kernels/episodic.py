@@ -134,7 +134,9 @@ def _lane_gains(weight, points, rewards, costs, available, h, gain):
 def _lane_means(initial, last, totals):
     for c in range(totals.shape[0]):
         for lane in range(LANES):
-            totals[c, lane] = _mean(initial, last[c, :, lane])
+            totals[c, lane] = 0.0
+            for s in range(initial.size):
+                totals[c, lane] += initial[s] * last[c, s, lane]
 
 
 @kernel
@@ -316,7 +318,9 @@ def evaluate_actions(
     after, here = np.empty((num_states, LANES)), np.empty((num_states, LANES))
     for j in range(actions.shape[0]):
         for first in range(0, values.shape[1], LANES):
-            after[:] = 0.0
+            for s in range(num_states):
+                for lane in range(LANES):
+                    after[s, lane] = 0.0
             for h in range(horizon - 1, -1, -1):
                 _evaluate_stage(
                     h, h * stride, start, stop, indices, data, rewards, costs, first,
@@ -324,7 +328,9 @@ def evaluate_actions(
                 )  # fmt: skip
                 here, after = after, here
             for channel in range(first, min(first + LANES, values.shape[1])):
-                values[j, channel] = _mean(initial, after[:, channel - first])
+                values[j, channel] = 0.0
+                for s in range(num_states):
+                    values[j, channel] += initial[s] * after[s, channel - first]
     return values
 
 

@@ -139,7 +139,7 @@ def _generate_in_parallel(
     programs = 0
     found = episodic.evaluate_actions(*tables, pool[: codes[columns.USED]])
     for j in range(len(found)):
-        columns.add_column(j, found[j] / scale, duals, values, priced, weights, codes)
+        columns.add_column(j, found[j], scale, duals, values, priced, weights, codes)
     while codes[columns.OUTCOME] == columns.RUNNING and programs < max_programs:
         columns.choose_slots(values, basis, y, slots, codes)
         programs += codes[columns.FRESH]
