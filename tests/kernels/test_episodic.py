@@ -38,22 +38,21 @@ def test_lanes(seed):
     points = np.random.default_rng(seed).random((fast.LANES, m))
     pool = np.zeros((6, H, model.num_states), dtype=np.int32)
     slots = np.array([4, 0, 5, 2])
-    totals = np.full((2, fast.LANES), np.nan)
+    totals = np.full((1 + m, fast.LANES), np.nan)
     fast.best_responses(*t, H, 0.7, points, pool, slots, totals)
     for lane, slot in enumerate(slots):
         alone = np.empty_like(pool[0])
         assert fast.best_response(*t, H, 0.7, points[lane], alone) == totals[0, lane]
         assert (alone == pool[slot]).all()
-        if m == 1:
-            cost = fast.evaluate_actions(*t, H, pool[slot : slot + 1])[0, 1]
-            assert totals[1, lane] == pytest.approx(cost, rel=1e-13, abs=1e-13)
+        costs = fast.evaluate_actions(*t, H, pool[slot : slot + 1])[0, 1:]
+        assert totals[1:, lane] == pytest.approx(costs, rel=1e-13, abs=1e-13)
     twin, sums = np.zeros_like(pool), np.empty_like(totals)
     plain.best_responses(*t, H, 0.7, points, twin, slots, sums)
-    assert sums[0] == pytest.approx(totals[0], rel=1e-12, abs=1e-12)
+    assert sums == pytest.approx(totals, rel=1e-12, abs=1e-12)
     again, same = np.zeros_like(pool), np.empty_like(totals)
     fast.best_responses_parallel(*t, H, 0.7, points, again, slots, same)
     assert (again == pool).all()
-    assert (same[: 1 + (m == 1)] == totals[: 1 + (m == 1)]).all()
+    assert (same == totals).all()
 
 
 @pytest.mark.parametrize("seed", range(200))

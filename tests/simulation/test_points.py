@@ -137,8 +137,6 @@ def test_what_is_refused(problem):
     for learner in ("fopo", "npg", "politex"):
         with pytest.raises(ConfigError, match="finitely many states"):
             tr.run(problem, learner, steps=10_000)
-    with pytest.raises(ConfigError, match="needs the mixing time"):
-        tr.run(problem, "mdp-exp2", steps=1000)
     with pytest.raises(ConfigError, match="cannot stop after"):
         PointWorld(problem, streams(0)).play(None, Stop("visit-doubling", 5), 5)
     with pytest.raises(ConfigError, match="measured in steps="):

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightrope.kernels.episodic import LANES, best_response, best_responses, evaluate_actions
+from tightrope.kernels.episodic import LANES
 from tightrope.kernels.jit import kernel
 
 SOLVED, NOT_CONVERGED = 0, 1
 PIVOT_EPS = 1e-11
 PRICE_EPS = 1e-12  # of the largest value of a column
+STALL_EPS = 1e-15
 KNOWN_EPS = 1e-14  # relative: the same objective
-NEARBY = 0.2  # how far from the average towards a column's own multipliers, see `next_points`
+NEARBY = 0.2  # how far from the average towards a column's own multipliers, see `advance`
 
 
 @kernel
@@ -123,8 +124,8 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
     for j in range(used):
         for i in range(n):
             biggest = max(biggest, abs(values[j, i]))
-    objective = 0.0
-    pivot, last_pivot = 0, 50 * (n + used) + 200
+    objective, highest = 0.0, -np.inf
+    stalled = 0  # pivots since the objective rose
     while True:
         for b in range(n):
             for i in range(n):
@@ -149,10 +150,11 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
             objective += price * x[b]
             for i in range(n):
                 y[i] += price * inverse[b, i]
-        # after many pivots the first positive reduced cost enters (Bland)
-        enter = _price(
-            pool, used, values, basis, phase, y, PRICE_EPS * biggest, pivot > 20 * n + used
-        )
+        stalled += 1
+        if objective > highest + STALL_EPS * max(1.0, abs(highest)):
+            highest, stalled = objective, 0
+        # after many idle pivots the first positive reduced cost enters (Bland)
+        enter = _price(pool, used, values, basis, phase, y, PRICE_EPS * biggest, stalled > n + used)
         if phase == 1 and (z_row < 0 or (enter < 0 and -objective <= feasible_eps)):
             if z_row >= 0:  # absorb a violation of rounding size and pivot it out
                 best = 0.0
@@ -165,9 +167,10 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
                     if not member and abs(inverse[z_row, i]) > best:
                         best = abs(inverse[z_row, i])
                         basis[z_row] = pool + i
-            phase, pivot = 2, 0
+            phase, highest = 2, -np.inf
             continue
-        if enter < 0 or pivot == last_pivot:  # rounding may cycle: the dual bound then decides
+        # rounding may cycle, as between equal columns: the dual bound then decides
+        if enter < 0 or stalled > 3 * (n + used):
             return SOLVED, phase, objective
         leave = -1
         theta = np.inf
@@ -187,76 +190,97 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
         if leave < 0:
             return NOT_CONVERGED, phase, objective
         basis[leave] = enter
-        pivot += 1
 
 
 # State of a column generation, as kernels and Python hand it to each other: `numbers` holds
-# LOWER, UPPER (bounds of the optimum), LEAST, VIOLATION (bounds of the least violation), TOLERANCE
-# and FEASIBLE_EPS; `codes` holds PHASE (0 before the first master, 1 feasibility, 2 optimality),
-# USED columns, OUTCOME, how many of the LANES multipliers are FRESH, the others being copies, and
-# how many may be at MOST.
-LOWER, UPPER, LEAST, VIOLATION, TOLERANCE, FEASIBLE_EPS = range(6)
+# LOWER, UPPER (bounds of the optimum), LEAST, VIOLATION (bounds of the least violation) and
+# TOLERANCE; `codes` holds PHASE (0 before the first master, 1 feasibility, 2 optimality), USED
+# columns, OUTCOME, how many of the LANES multipliers are FRESH, the others being copies, and how
+# many may be at MOST.
+LOWER, UPPER, LEAST, VIOLATION, TOLERANCE = range(5)
 PHASE, USED, OUTCOME, FRESH, MOST = range(5)
 RUNNING, OPTIMAL, INFEASIBLE, STUCK = range(4)
 
 
 @kernel
-def solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes):
-    """Master over the columns in hand; writes the duals, the bounds and the outcome.
+def add_columns(totals, scale, capacities, points, slots, values, priced, weights, numbers, codes):
+    """Enter the answers of all lanes, and the bounds that their objectives prove.
 
-    `values` are scaled by `scale` (1 + m,); `capacities` and `duals` are not.
+    A column that is as good at a lane's multipliers, as most are near the optimum, answers them
+    too. In phase 1, and where there is one lane, `totals` has no costs: the caller enters the
+    values then.
     """
     m = capacities.size
-    code, phase, best = master(
-        codes[USED], values, limits, z_coef, numbers[FEASIBLE_EPS], basis, codes[PHASE], x, y
-    )
-    codes[PHASE] = phase
-    if code != SOLVED:
-        codes[OUTCOME] = STUCK
-    elif phase == 1:
-        numbers[VIOLATION] = -best
+    weight = 0.0 if codes[PHASE] == 1 else 1.0
+    known = codes[PHASE] != 1 and codes[FRESH] > 1
+    used = codes[USED]
+    for lane in range(codes[FRESH]):
+        slot, objective, bound = slots[lane], totals[0, lane], totals[0, lane]
         for i in range(m):
-            duals[i] = max(y[i], 0.0) / scale[1 + i]
-        gap = numbers[VIOLATION] - numbers[LEAST]
-        if numbers[LEAST] > 0 and gap <= numbers[TOLERANCE] * max(1.0, numbers[VIOLATION]):
-            codes[OUTCOME] = INFEASIBLE
-    else:
-        numbers[LOWER] = best * scale[0]
+            bound += points[lane, i] * capacities[i]
+        if codes[PHASE] == 1:
+            numbers[LEAST] = max(numbers[LEAST], -bound)
+        else:
+            numbers[UPPER] = min(numbers[UPPER], bound)
+        for j in range(used):
+            stale = False  # its place is already another policy's
+            for later in range(codes[FRESH]):
+                stale = stale or slots[later] == j
+            reached = weight * values[j, 0] * scale[0]
+            for i in range(m):
+                reached -= points[lane, i] * values[j, 1 + i] * scale[1 + i]
+            if not stale and objective - reached <= KNOWN_EPS * max(1.0, abs(objective)):
+                weights[j] = weight
+                for i in range(m):
+                    priced[j, i] = points[lane, i]
+        weights[slot] = weight
+        reward = objective
         for i in range(m):
-            duals[i] = max(y[i], 0.0) * scale[0] / scale[1 + i]
-        gap = numbers[UPPER] - numbers[LOWER]
-        if gap <= numbers[TOLERANCE] * max(1.0, abs(numbers[LOWER])):
-            codes[OUTCOME] = OPTIMAL
+            priced[slot, i] = points[lane, i]
+            if known:
+                reward += points[lane, i] * totals[1 + i, lane]
+                values[slot, 1 + i] = totals[1 + i, lane] / scale[1 + i]
+        if known:
+            values[slot, 0] = reward / scale[0]
+        codes[USED] = max(codes[USED], slot + 1)
 
 
 @kernel
-def _is_new(points, n):
-    """Whether point n differs from the points before it, beyond rounding."""
-    for j in range(n):
-        far = 0.0
-        size = 0.0
-        for i in range(points.shape[1]):
-            far = max(far, abs(points[n, i] - points[j, i]))
-            size = max(size, abs(points[j, i]))
-        if far <= 1e-13 * size:
-            return False
-    return True
+def advance(
+    code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots, numbers,
+    codes,
+):  # fmt: skip
+    """After a master: the bounds and the outcome, and where the next programs are solved.
 
+    The next multipliers are the master's duals, without which nothing is proved; the average, by
+    the master's weights, of the multipliers at which the basic policies were found, at which the
+    capacities would be met if the values were smooth in the multipliers (the secant step of
+    Newton's method); the middle of the two; and a point beside the average. This takes half the
+    rounds of the duals alone. Their policies go where the pool is unused, or in the place of the
+    worst non-basic columns.
 
-@kernel
-def next_points(basis, x, duals, priced, weights, points, codes):
-    """Where the next dynamic programs are solved; their number goes to ``codes[FRESH]``.
-
-    The master's duals, without which nothing is proved; the average, by the master's weights, of
-    the multipliers at which the basic policies were found, at which the capacities would be met if
-    the values were smooth in the multipliers (the secant step of Newton's method); the middle of
-    the two; and a point beside the average. This takes half the rounds of the duals alone.
-    `priced` (P, m) are the multipliers of each column, `weights` (P,) its weight of the reward.
+    `priced` (P, m) are the multipliers of each column, `weights` (P,) its weight of the reward;
+    `values` are scaled by `scale` (1 + m,), `duals` are not.
     """
     pool, m = priced.shape
-    weight = 0.0 if codes[PHASE] == 1 else 1.0
+    weight = 0.0 if phase == 1 else 1.0
+    codes[PHASE] = phase
+    if phase == 1:
+        numbers[VIOLATION] = -best
+        reached, gap = -best, -best - numbers[LEAST]
+    else:
+        numbers[LOWER] = best * scale[0]
+        reached, gap = numbers[LOWER], numbers[UPPER] - numbers[LOWER]
+    if code != SOLVED:
+        codes[OUTCOME] = STUCK
+    elif gap <= numbers[TOLERANCE] * max(1.0, abs(reached)):
+        if phase == 2:
+            codes[OUTCOME] = OPTIMAL
+        elif numbers[LEAST] > 0:
+            codes[OUTCOME] = INFEASIBLE
     total, heaviest = 0.0, -1
     for i in range(m):
+        duals[i] = max(y[i], 0.0) * (scale[0] if phase == 2 else 1.0) / scale[1 + i]
         points[0, i] = duals[i]
         points[1, i] = 0.0
     for b in range(basis.size):
@@ -267,30 +291,35 @@ def next_points(basis, x, duals, priced, weights, points, codes):
                 heaviest = b
             for i in range(m):
                 points[1, i] += x[b] * priced[j, i]
-    if heaviest >= 0:
-        for i in range(m):
-            mean = points[1, i] / total
-            points[1, i] = mean
-            points[2, i] = 0.5 * (duals[i] + mean)
-            points[3, i] = mean + NEARBY * (priced[basis[heaviest], i] - mean)
     fresh = 1
     for n in range(1, codes[MOST] if heaviest >= 0 else 1):
         for i in range(m):
-            points[fresh, i] = points[n, i]
-        fresh += _is_new(points, fresh)
-    for n in range(fresh, LANES):
-        for i in range(m):
-            points[n, i] = points[0, i]
+            mean = points[1, i] / total if n == 1 else points[1, i]
+            if n == 1:
+                points[1, i] = mean
+            elif n == 2:
+                points[n, i] = 0.5 * (duals[i] + mean)
+            else:
+                points[n, i] = mean + NEARBY * (priced[basis[heaviest], i] - mean)
+    if heaviest >= 0:
+        for n in range(1, codes[MOST]):  # only those that differ from the ones before
+            new = True
+            for j in range(fresh):
+                far, size = 0.0, 0.0
+                for i in range(m):
+                    far = max(far, abs(points[n, i] - points[j, i]))
+                    size = max(size, abs(points[j, i]))
+                new = new and far > 1e-13 * size
+            if new:
+                for i in range(m):
+                    points[fresh, i] = points[n, i]
+                fresh += 1
     codes[FRESH] = fresh
-
-
-@kernel
-def choose_slots(values, basis, y, slots, codes):
-    """Room in the pool for the next policies: unused, or that of the worst non-basic columns."""
-    pool, n = values.shape
     for lane in range(LANES):
         slots[lane] = slots[0]
-        if lane >= codes[FRESH]:
+        if lane >= fresh:
+            for i in range(m):
+                points[lane, i] = points[0, i]
             continue
         if codes[USED] + lane < pool:
             slots[lane] = codes[USED] + lane
@@ -298,130 +327,12 @@ def choose_slots(values, basis, y, slots, codes):
         least = np.inf
         for j in range(codes[USED]):
             taken = False
-            for b in range(n):
+            for b in range(basis.size):
                 taken = taken or basis[b] == j
             for earlier in range(lane):
                 taken = taken or slots[earlier] == j
-            reduced = (values[j, 0] if codes[PHASE] == 2 else 0.0) - y[n - 1]
-            for i in range(n - 1):
+            reduced = weight * values[j, 0] - y[m]
+            for i in range(m):
                 reduced -= y[i] * values[j, 1 + i]
             if not taken and reduced < least:
                 least, slots[lane] = reduced, j
-
-
-@kernel
-def add_column(slot, found, scale, point, values, priced, weights, codes):
-    """Enter a policy of values `found` (1 + m,), which answers the multipliers `point`."""
-    for i in range(found.size):
-        values[slot, i] = found[i] / scale[i]
-    for i in range(point.size):
-        priced[slot, i] = point[i]
-    weights[slot] = 0.0 if codes[PHASE] == 1 else 1.0
-    codes[USED] = max(codes[USED], slot + 1)
-
-
-@kernel
-def add_bounds(totals, capacities, points, numbers, codes):
-    """The bounds that dynamic programs of the objectives ``totals[0]`` prove."""
-    for lane in range(codes[FRESH]):
-        bound = totals[0, lane]
-        for i in range(capacities.size):
-            bound += points[lane, i] * capacities[i]
-        if codes[PHASE] == 1:
-            numbers[LEAST] = max(numbers[LEAST], -bound)
-        else:
-            numbers[UPPER] = min(numbers[UPPER], bound)
-
-
-@kernel
-def known_column(lane, objective, point, scale, values, slots, codes):
-    """A column that reaches the objective of this lane too; -1 if there is none."""
-    weight = 0.0 if codes[PHASE] == 1 else 1.0
-    for j in range(codes[USED]):
-        stale = False  # its place is already another policy's
-        for later in range(lane, codes[FRESH]):
-            stale = stale or slots[later] == j
-        if stale:
-            continue
-        reached = weight * values[j, 0] * scale[0]
-        for i in range(point.size):
-            reached -= point[i] * values[j, 1 + i] * scale[1 + i]
-        if objective - reached <= KNOWN_EPS * max(1.0, abs(objective)):
-            return j
-    return -1
-
-
-@kernel
-def add_columns(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale, totals,
-    points, slots, values, priced, weights, codes,
-):  # fmt: skip
-    """Evaluate and enter the policies of all lanes.
-
-    A column that is as good at a lane's multipliers, as most are near the optimum, takes the place
-    of the lane's policy, and is entered as the answer to these multipliers.
-    """
-    found = np.empty((1, scale.size))
-    for lane in range(codes[FRESH]):
-        slot, point = slots[lane], points[lane]
-        twin = known_column(lane, totals[0, lane], point, scale, values, slots, codes)
-        if twin >= 0:
-            for h in range(horizon):
-                for s in range(initial.size):
-                    pool[slot, h, s] = pool[twin, h, s]
-            for i in range(scale.size):
-                found[0, i] = values[twin, i] * scale[i]
-            add_column(twin, found[0], scale, point, values, priced, weights, codes)
-        elif point.size == 1 and codes[PHASE] != 1 and codes[FRESH] > 1:
-            found[0, 0] = totals[0, lane] + point[0] * totals[1, lane]
-            found[0, 1] = totals[1, lane]
-        else:
-            found = evaluate_actions(
-                start, stop, indices, data, rewards, costs, available, initial, horizon,
-                pool[slot : slot + 1],
-            )  # fmt: skip
-        add_column(slot, found[0], scale, point, values, priced, weights, codes)
-
-
-@kernel
-def generate_columns(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale,
-    capacities, values, limits, z_coef, basis, x, y, duals, priced, weights, points, slots,
-    numbers, codes, max_programs,
-):  # fmt: skip
-    """Price and solve until the outcome is known; returns the number of dynamic programs.
-
-    The first ``codes[USED]`` policies of the pool are evaluated first, and count as answers to
-    `duals`; `points` are where the first programs are solved.
-    """
-    programs = 0
-    totals = np.empty((2, LANES))
-    if codes[USED] > 0:
-        found = evaluate_actions(
-            start, stop, indices, data, rewards, costs, available, initial, horizon,
-            pool[: codes[USED]],
-        )  # fmt: skip
-        for j in range(found.shape[0]):
-            add_column(j, found[j], scale, duals, values, priced, weights, codes)
-    while codes[OUTCOME] == RUNNING and programs < max_programs:
-        choose_slots(values, basis, y, slots, codes)
-        programs += codes[FRESH]
-        weight = 0.0 if codes[PHASE] == 1 else 1.0
-        if codes[FRESH] == 1:
-            totals[0, 0] = best_response(
-                start, stop, indices, data, rewards, costs, available, initial, horizon, weight,
-                points[0], pool[slots[0]],
-            )  # fmt: skip
-        else:
-            best_responses(
-                start, stop, indices, data, rewards, costs, available, initial, horizon, weight,
-                points, pool, slots, totals,
-            )  # fmt: skip
-        add_bounds(totals, capacities, points, numbers, codes)
-        add_columns(
-            start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale,
-            totals, points, slots, values, priced, weights, codes,
-        )  # fmt: skip
-        solve_columns(scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes)
-        next_points(basis, x, duals, priced, weights, points, codes)
-    return programs

@@ -131,15 +131,6 @@ def _lane_gains(weight, points, rewards, costs, available, h, gain):
 
 
 @kernel
-def _lane_means(initial, last, totals):
-    for c in range(totals.shape[0]):
-        for lane in range(LANES):
-            totals[c, lane] = 0.0
-            for s in range(initial.size):
-                totals[c, lane] += initial[s] * last[c, s, lane]
-
-
-@kernel
 def _respond_states(
     low, high, stage_row, start, stop, indices, data, gain, after, here, chosen, to0, to1, to2, to3
 ):
@@ -206,19 +197,64 @@ def _evaluate_states(low, high, stage_row, start, stop, indices, data, table, ch
 
 
 @kernel
+def _evaluate_pair(
+    low, high, stage_row, start, stop, indices, data, table, other, chosen, after, after_other,
+    here, here_other,
+):  # fmt: skip
+    """`_evaluate_states` of two tables at once, for hardly more than one."""
+    num_actions = uint64(table.shape[1])
+    for s in range(uint64(low), uint64(high)):
+        a = uint64(chosen[s, 0])
+        if a == chosen[s, 1] and a == chosen[s, 2] and a == chosen[s, 3]:
+            row = uint64(stage_row) + s * num_actions + a
+            x0 = x1 = x2 = x3 = 0.0
+            y0 = y1 = y2 = y3 = 0.0
+            for k in range(uint64(start[row]), uint64(stop[row])):
+                p, t = data[k], uint32(indices[k])
+                x0 += p * after[t, 0]
+                x1 += p * after[t, 1]
+                x2 += p * after[t, 2]
+                x3 += p * after[t, 3]
+                y0 += p * after_other[t, 0]
+                y1 += p * after_other[t, 1]
+                y2 += p * after_other[t, 2]
+                y3 += p * after_other[t, 3]
+            c, d = table[s, a], other[s, a]
+            here[s, 0], here[s, 1], here[s, 2], here[s, 3] = c + x0, c + x1, c + x2, c + x3
+            here_other[s, 0], here_other[s, 1] = d + y0, d + y1
+            here_other[s, 2], here_other[s, 3] = d + y2, d + y3
+        else:
+            for lane in range(LANES):
+                a = uint64(chosen[s, lane])
+                row = uint64(stage_row) + s * num_actions + a
+                x0 = y0 = 0.0
+                for k in range(uint64(start[row]), uint64(stop[row])):
+                    x0 += data[k] * after[uint32(indices[k]), lane]
+                    y0 += data[k] * after_other[uint32(indices[k]), lane]
+                here[s, lane], here_other[s, lane] = table[s, a] + x0, other[s, a] + y0
+
+
+@kernel
 def _step_states(
     low, high, h, stage_row, start, stop, indices, data, gain, costs, after, here, chosen, pool,
     slots,
 ):  # fmt: skip
-    """Stage h for the states low..high: best responses and, of a single cost, what they cost."""
+    """Stage h for the states low..high: best responses, and what they cost."""
     _respond_states(
         low, high, stage_row, start, stop, indices, data, gain, after[0], here[0], chosen,
         pool[slots[0], h], pool[slots[1], h], pool[slots[2], h], pool[slots[3], h],
     )  # fmt: skip
-    if costs.shape[0] == 1:
+    m = costs.shape[0]
+    hc = h if costs.shape[1] > 1 else 0
+    for i in range(0, m - 1, 2):
+        _evaluate_pair(
+            low, high, stage_row, start, stop, indices, data, costs[i, hc], costs[i + 1, hc],
+            chosen, after[1 + i], after[2 + i], here[1 + i], here[2 + i],
+        )  # fmt: skip
+    if m % 2 == 1:
         _evaluate_states(
-            low, high, stage_row, start, stop, indices, data,
-            costs[0, h if costs.shape[1] > 1 else 0], chosen, after[1], here[1],
+            low, high, stage_row, start, stop, indices, data, costs[m - 1, hc], chosen, after[m],
+            here[m],
         )  # fmt: skip
 
 
@@ -227,19 +263,17 @@ def best_responses(
     start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
     points, pool, slots, totals,
 ):  # fmt: skip
-    """`best_response` to LANES multipliers at once, for the price of one.
+    """`best_response` to LANES multipliers at once, for little more than one, and what they cost.
 
     Takes the multipliers `points` (LANES, m), writes the policies into the `slots` (LANES,) of
-    `pool` (P, H, S), and the best objectives into ``totals[0]`` of `totals` (2, LANES). If there is
-    a single cost, it is evaluated on the way into ``totals[1]``; more are quicker one policy at a
-    time, in `evaluate_actions`.
+    `pool` (P, H, S), and into `totals` (1 + m, LANES) the best objectives and the costs.
     """
     num_states, num_actions = available.shape
     stride = num_states * num_actions if start.size > num_states * num_actions else 0
     staged = rewards.shape[0] > 1 or costs.shape[1] > 1
     gain = np.empty((num_states, num_actions, LANES))
     chosen = np.empty((num_states, LANES), dtype=np.int64)
-    both = np.zeros((2, 2, num_states, LANES))
+    both = np.zeros((2, 1 + costs.shape[0], num_states, LANES))
     for back in range(horizon):
         h = horizon - 1 - back
         if staged or back == 0:
@@ -248,7 +282,12 @@ def best_responses(
             0, num_states, h, h * stride, start, stop, indices, data, gain, costs, both[back % 2],
             both[(back + 1) % 2], chosen, pool, slots,
         )  # fmt: skip
-    _lane_means(initial, both[horizon % 2], totals)
+    last = both[horizon % 2]
+    for c in range(totals.shape[0]):
+        for lane in range(LANES):
+            totals[c, lane] = 0.0
+            for s in range(num_states):
+                totals[c, lane] += initial[s] * last[c, s, lane]
 
 
 @kernel(parallel=True)
@@ -262,7 +301,7 @@ def best_responses_parallel(
     staged = rewards.shape[0] > 1 or costs.shape[1] > 1
     gain = np.empty((num_states, num_actions, LANES))
     chosen = np.empty((num_states, LANES), dtype=np.int64)
-    both = np.zeros((2, 2, num_states, LANES))
+    both = np.zeros((2, 1 + costs.shape[0], num_states, LANES))
     for back in range(horizon):
         h = horizon - 1 - back
         if staged or back == 0:
@@ -273,7 +312,12 @@ def best_responses_parallel(
                 stop, indices, data, gain, costs, both[back % 2], both[(back + 1) % 2], chosen,
                 pool, slots,
             )  # fmt: skip
-    _lane_means(initial, both[horizon % 2], totals)
+    last = both[horizon % 2]
+    for c in range(totals.shape[0]):
+        for lane in range(LANES):
+            totals[c, lane] = 0.0
+            for s in range(num_states):
+                totals[c, lane] += initial[s] * last[c, s, lane]
 
 
 @kernel
@@ -355,17 +399,6 @@ def occupancy(start, stop, indices, data, available, initial, horizon, probabili
                             after[indices[k]] += p * data[k]
         mass = after
     return out
-
-
-@kernel
-def largest_entry(table):
-    """Largest absolute value of a 3-d table, or 1 if all are zero."""
-    biggest = 0.0
-    for h in range(table.shape[0]):
-        for s in range(table.shape[1]):
-            for a in range(table.shape[2]):
-                biggest = max(biggest, abs(table[h, s, a]))
-    return biggest if biggest > 0.0 else 1.0
 
 
 @kernel

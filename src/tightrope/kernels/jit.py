@@ -57,7 +57,11 @@ def kernel(function: Callable[..., Any] | None = None, *, parallel: bool = False
     """
     if function is None:
         return lambda f: kernel(f, parallel=parallel)
-    dispatcher = numba.njit(parallel=parallel, nogil=True, error_model="numpy")(function)
+    internal = function.__name__.startswith("_")
+    dispatcher = numba.njit(
+        parallel=parallel, nogil=True, error_model="numpy", no_cpython_wrapper=internal,
+        no_cfunc_wrapper=internal,
+    )(function)  # fmt: skip
     with contextlib.suppress(RuntimeError):  # no folder that could hold the cache
         dispatcher._cache = _TolerantCache(function)
     dispatcher.compile = _vectorised(dispatcher.compile)

@@ -85,7 +85,7 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     >>> from tightrope.problems import mars_rover
     >>> solution = plan(mars_rover())
     >>> solution.status.value, round(solution.value, 8), solution.multipliers.round(8)
-    ('solved', 1.53628844, array([0.19298178]))
+    ('solved', 1.53628844, array([0.19298177]))
     """
     if isinstance(model.criterion, Episodic):
         if not CONVEX_OPTIONS.isdisjoint(options):

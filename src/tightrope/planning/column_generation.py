@@ -92,13 +92,12 @@ def solve(
         best = float(respond(*tables, horizon, 1.0, capacities, pool[0]))
         found = np.array([[best]])
         return Columns(Status.SOLVED, 1, FIRST, ALL, found, capacities, best, best)
-    scale = np.empty(1 + m)  # the master works on rewards and costs of size about 1
-    scale[0] = episodic.largest_entry(tables.rewards)
-    for i in range(m):
-        scale[1 + i] = episodic.largest_entry(tables.costs[i])
+    # the master works on rewards and costs of size about 1
+    scale = np.array([_largest(table) for table in (tables.rewards, *tables.costs)])
     z_coef = 1.0 / scale[1:]
+    limits = capacities * z_coef
     size = pool.shape[0]
-    values, priced, weights = np.zeros((size, 1 + m)), np.zeros((size, m)), np.zeros(size)
+    values, priced, weights = np.zeros((size, 1 + m)), np.zeros((size, m)), np.ones(size)
     basis, x, y = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1), np.zeros(m + 1)
     if multipliers is None:
         duals, lanes = np.zeros(m), episodic.LANES
@@ -106,17 +105,41 @@ def solve(
     else:
         duals, lanes = multipliers.copy(), 1
         points = np.tile(duals, (episodic.LANES, 1))
+    if warm:
+        values[:warm] = episodic.evaluate_actions(*tables, horizon, pool[:warm]) / scale
+        priced[:warm] = duals
+    slots = warm + np.arange(episodic.LANES)
+    totals = np.empty((1 + m, episodic.LANES))
     feasible_eps = FEASIBLE_EPS * horizon * scale.max()
-    numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance, feasible_eps])
+    numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance])
     codes = np.array([0, warm, columns.RUNNING, lanes, lanes])
-    master = (scale, capacities, values, capacities * z_coef, z_coef, basis, x, y, duals)
-    slots = np.zeros(episodic.LANES, dtype=np.int64)
-    programs = (_generate_in_parallel if large else columns.generate_columns)(
-        *tables, horizon, pool, *master, priced, weights, points, slots, numbers, codes,
-        max_programs,
-    )  # fmt: skip
+    one = episodic.best_response_parallel if large else episodic.best_response
+    four = episodic.best_responses_parallel if large else episodic.best_responses
+    programs, fresh, phase = 0, lanes, 0
+    while codes[columns.OUTCOME] == columns.RUNNING and programs < max_programs:
+        weight = 0.0 if phase == 1 else 1.0
+        if fresh == 1:
+            totals[0, 0] = one(*tables, horizon, weight, points[0], pool[slots[0]])
+        else:
+            four(*tables, horizon, weight, points, pool, slots, totals)
+        columns.add_columns(
+            totals, scale, capacities, points, slots, values, priced, weights, numbers, codes
+        )
+        if weight == 0.0 or fresh == 1:
+            for slot in slots[:fresh].tolist():
+                found = episodic.evaluate_actions(*tables, horizon, pool[slot : slot + 1])
+                values[slot] = found[0] / scale
+        programs += fresh
+        code, phase, best = columns.master(
+            codes[columns.USED], values, limits, z_coef, feasible_eps, basis, phase, x, y
+        )
+        columns.advance(
+            code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots,
+            numbers, codes,
+        )  # fmt: skip
+        fresh = int(codes[columns.FRESH])
     status = STATUSES[codes[columns.OUTCOME]]
-    lower, upper = numbers[2:4] if codes[columns.PHASE] == 1 else numbers[:2]
+    lower, upper = numbers[2:4] if phase == 1 else numbers[:2]
     # plain lists: a learner comes here every episode, and NumPy is slow on a few numbers
     basic = [(j, w) for j, w in zip(basis.tolist(), x.tolist()) if j < pool.shape[0] and w > 0]
     chosen = np.array([j for j, _ in basic], dtype=np.int64)
@@ -127,33 +150,6 @@ def solve(
     )
 
 
-def _generate_in_parallel(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, pool, scale,
-    capacities, values, limits, z_coef, basis, x, y, duals, priced, weights, points, slots,
-    numbers, codes, max_programs,
-):  # fmt: skip
-    """`generate_columns` with dynamic programs and evaluations on all cores, for large models."""
-    tables = (start, stop, indices, data, rewards, costs, available, initial, horizon)
-    master = (scale, capacities, values, limits, z_coef, basis, x, y, duals, numbers, codes)
-    totals = np.empty((2, episodic.LANES))
-    programs = 0
-    found = episodic.evaluate_actions(*tables, pool[: codes[columns.USED]])
-    for j in range(len(found)):
-        columns.add_column(j, found[j], scale, duals, values, priced, weights, codes)
-    while codes[columns.OUTCOME] == columns.RUNNING and programs < max_programs:
-        columns.choose_slots(values, basis, y, slots, codes)
-        programs += codes[columns.FRESH]
-        weight = 0.0 if codes[columns.PHASE] == 1 else 1.0
-        if codes[columns.FRESH] == 1:
-            totals[0, 0] = episodic.best_response_parallel(
-                *tables, weight, points[0], pool[slots[0]]
-            )
-        else:
-            episodic.best_responses_parallel(*tables, weight, points, pool, slots, totals)
-        columns.add_bounds(totals, capacities, points, numbers, codes)
-        columns.add_columns(
-            *tables, pool, scale, totals, points, slots, values, priced, weights, codes
-        )
-        columns.solve_columns(*master)
-        columns.next_points(basis, x, duals, priced, weights, points, codes)
-    return programs
+def _largest(table: FloatArray) -> float:
+    """Largest absolute entry, or 1 if there is none."""
+    return max(float(table.max()), -float(table.min())) or 1.0

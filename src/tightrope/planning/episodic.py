@@ -55,7 +55,7 @@ def backward_induction(
     return DeterministicPolicy(actions), float(objective)
 
 
-def plan_episodic(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 1e-9) -> Solution:
+def plan_episodic(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 5e-9) -> Solution:
     """The constrained optimum of an episodic model.
 
     Parameters

@@ -46,12 +46,11 @@ def best_responses(
     start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
     points, pool, slots, totals,
 ):  # fmt: skip
-    """One program after the other, and the first cost of each, if there is one."""
+    """One program and one evaluation after the other."""
     tables = (start, stop, indices, data, rewards, costs, available, initial, horizon)
     for lane, slot in enumerate(slots):
         totals[0, lane] = best_response(*tables, reward_weight, points[lane], pool[slot])
-        if len(costs):
-            totals[1, lane] = evaluate_actions(*tables, pool[slot : slot + 1])[0, 1]
+        totals[1:, lane] = evaluate_actions(*tables, pool[slot : slot + 1])[0, 1:]
 
 
 def occupancy(start, stop, indices, data, available, initial, horizon, probabilities):
