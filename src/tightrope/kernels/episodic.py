@@ -167,41 +167,15 @@ def _respond_states(
 
 
 @kernel
-def _evaluate_states(low, high, stage_row, start, stop, indices, data, table, chosen, after, here):
-    """Totals to go of one `table` (S, A) under the `chosen` actions of all lanes.
-
-    Where the lanes agree, which is nearly everywhere, one row serves them all.
-    """
-    num_actions = uint64(table.shape[1])
-    for s in range(uint64(low), uint64(high)):
-        a = uint64(chosen[s, 0])
-        if a == chosen[s, 1] and a == chosen[s, 2] and a == chosen[s, 3]:
-            row = uint64(stage_row) + s * num_actions + a
-            x0 = x1 = x2 = x3 = 0.0
-            for k in range(uint64(start[row]), uint64(stop[row])):
-                p, t = data[k], uint32(indices[k])
-                x0 += p * after[t, 0]
-                x1 += p * after[t, 1]
-                x2 += p * after[t, 2]
-                x3 += p * after[t, 3]
-            c = table[s, a]
-            here[s, 0], here[s, 1], here[s, 2], here[s, 3] = c + x0, c + x1, c + x2, c + x3
-        else:
-            for lane in range(LANES):
-                a = uint64(chosen[s, lane])
-                row = uint64(stage_row) + s * num_actions + a
-                x0 = 0.0
-                for k in range(uint64(start[row]), uint64(stop[row])):
-                    x0 += data[k] * after[uint32(indices[k]), lane]
-                here[s, lane] = table[s, a] + x0
-
-
-@kernel
 def _evaluate_pair(
     low, high, stage_row, start, stop, indices, data, table, other, chosen, after, after_other,
     here, here_other,
 ):  # fmt: skip
-    """`_evaluate_states` of two tables at once, for hardly more than one."""
+    """Totals to go of two tables (S, A) under the `chosen` actions of all lanes.
+
+    Where the lanes agree, which is nearly everywhere, one row serves them all; and two tables take
+    little longer than one.
+    """
     num_actions = uint64(table.shape[1])
     for s in range(uint64(low), uint64(high)):
         a = uint64(chosen[s, 0])
@@ -244,17 +218,12 @@ def _step_states(
         low, high, stage_row, start, stop, indices, data, gain, after[0], here[0], chosen,
         pool[slots[0], h], pool[slots[1], h], pool[slots[2], h], pool[slots[3], h],
     )  # fmt: skip
-    m = costs.shape[0]
     hc = h if costs.shape[1] > 1 else 0
-    for i in range(0, m - 1, 2):
+    for i in range(0, costs.shape[0], 2):
+        j = min(i + 1, costs.shape[0] - 1)  # the last of an odd number pairs with itself
         _evaluate_pair(
-            low, high, stage_row, start, stop, indices, data, costs[i, hc], costs[i + 1, hc],
-            chosen, after[1 + i], after[2 + i], here[1 + i], here[2 + i],
-        )  # fmt: skip
-    if m % 2 == 1:
-        _evaluate_states(
-            low, high, stage_row, start, stop, indices, data, costs[m - 1, hc], chosen, after[m],
-            here[m],
+            low, high, stage_row, start, stop, indices, data, costs[i, hc], costs[j, hc], chosen,
+            after[1 + i], after[1 + j], here[1 + i], here[1 + j],
         )  # fmt: skip
 
 
@@ -321,60 +290,49 @@ def best_responses_parallel(
 
 
 @kernel
-def _evaluate_stage(
-    h, stage_row, start, stop, indices, data, rewards, costs, first, actions, after, here
-):
-    """Totals to go of LANES channels from `first` on: the reward, the costs, then nothing."""
-    num_actions = uint64(rewards.shape[2])
-    num_states = uint64(actions.size)
-    hr = h if rewards.shape[0] > 1 else 0
-    hc = h if costs.shape[1] > 1 else 0
-    for lane in range(LANES):
-        channel = first + lane
-        for s in range(num_states):
-            a = uint32(actions[s])
-            if channel == 0:
-                here[s, lane] = rewards[hr, s, a]
-            elif channel <= costs.shape[0]:
-                here[s, lane] = costs[channel - 1, hc, s, a]
-            else:
-                here[s, lane] = 0.0
-    for s in range(num_states):
-        row = uint64(stage_row) + s * num_actions + uint32(actions[s])
-        x0, x1, x2, x3 = here[s, 0], here[s, 1], here[s, 2], here[s, 3]
-        for k in range(uint64(start[row]), uint64(stop[row])):
-            p, t = data[k], uint32(indices[k])
-            x0 += p * after[t, 0]
-            x1 += p * after[t, 1]
-            x2 += p * after[t, 2]
-            x3 += p * after[t, 3]
-        here[s, 0], here[s, 1], here[s, 2], here[s, 3] = x0, x1, x2, x3
-
-
-@kernel
 def evaluate_actions(
     start, stop, indices, data, rewards, costs, available, initial, horizon, actions
 ):
-    """Values (K, 1 + m) of K deterministic policies `actions` (K, Hp, S), backward in time."""
-    num_states, num_actions = available.shape
-    stride = num_states * num_actions if start.size > num_states * num_actions else 0
-    values = np.empty((actions.shape[0], 1 + costs.shape[0]))
+    """Values (K, 1 + m) of K deterministic policies `actions` (K, Hp, S), backward in time.
+
+    LANES channels at a time: channel 0 is the reward, channel i cost i, and then nothing.
+    """
+    num_states, num_actions = uint64(available.shape[0]), uint64(available.shape[1])
+    stride = num_states * num_actions if start.size > num_states * num_actions else uint64(0)
+    m = costs.shape[0]
+    values = np.zeros((actions.shape[0], 1 + m))
     after, here = np.empty((num_states, LANES)), np.empty((num_states, LANES))
     for j in range(actions.shape[0]):
-        for first in range(0, values.shape[1], LANES):
+        for first in range(0, 1 + m, LANES):
             for s in range(num_states):
                 for lane in range(LANES):
                     after[s, lane] = 0.0
             for h in range(horizon - 1, -1, -1):
-                _evaluate_stage(
-                    h, h * stride, start, stop, indices, data, rewards, costs, first,
-                    actions[j, h if actions.shape[1] > 1 else 0], after, here,
-                )  # fmt: skip
-                here, after = after, here
-            for channel in range(first, min(first + LANES, values.shape[1])):
-                values[j, channel] = 0.0
+                chosen = actions[j, h if actions.shape[1] > 1 else 0]
+                hr = h if rewards.shape[0] > 1 else 0
+                hc = h if costs.shape[1] > 1 else 0
                 for s in range(num_states):
-                    values[j, channel] += initial[s] * after[s, channel - first]
+                    a = uint32(chosen[s])
+                    for lane in range(LANES):
+                        if first + lane == 0:
+                            here[s, lane] = rewards[hr, s, a]
+                        else:
+                            i = first + lane - 1
+                            here[s, lane] = costs[i, hc, s, a] if i < m else 0.0
+                for s in range(num_states):
+                    row = uint64(h) * stride + s * num_actions + uint32(chosen[s])
+                    x0, x1, x2, x3 = here[s, 0], here[s, 1], here[s, 2], here[s, 3]
+                    for k in range(uint64(start[row]), uint64(stop[row])):
+                        p, t = data[k], uint32(indices[k])
+                        x0 += p * after[t, 0]
+                        x1 += p * after[t, 1]
+                        x2 += p * after[t, 2]
+                        x3 += p * after[t, 3]
+                    here[s, 0], here[s, 1], here[s, 2], here[s, 3] = x0, x1, x2, x3
+                here, after = after, here
+            for lane in range(min(LANES, 1 + m - first)):
+                for s in range(num_states):
+                    values[j, first + lane] += initial[s] * after[s, lane]
     return values
 
 
