@@ -168,10 +168,10 @@ def _respond_states(
 
 @kernel
 def _evaluate_pair(
-    low, high, stage_row, start, stop, indices, data, table, other, chosen, after, after_other,
+    low, high, stage_row, start, stop, indices, data, table, other, two, chosen, after, after_other,
     here, here_other,
 ):  # fmt: skip
-    """Totals to go of two tables (S, A) under the `chosen` actions of all lanes.
+    """Totals to go of a table (S, A), or of `two`, under the `chosen` actions of all lanes.
 
     Where the lanes agree, which is nearly everywhere, one row serves them all; and two tables take
     little longer than one.
@@ -183,20 +183,29 @@ def _evaluate_pair(
             row = uint64(stage_row) + s * num_actions + a
             x0 = x1 = x2 = x3 = 0.0
             y0 = y1 = y2 = y3 = 0.0
-            for k in range(uint64(start[row]), uint64(stop[row])):
-                p, t = data[k], uint32(indices[k])
-                x0 += p * after[t, 0]
-                x1 += p * after[t, 1]
-                x2 += p * after[t, 2]
-                x3 += p * after[t, 3]
-                y0 += p * after_other[t, 0]
-                y1 += p * after_other[t, 1]
-                y2 += p * after_other[t, 2]
-                y3 += p * after_other[t, 3]
-            c, d = table[s, a], other[s, a]
+            if two:
+                for k in range(uint64(start[row]), uint64(stop[row])):
+                    p, t = data[k], uint32(indices[k])
+                    x0 += p * after[t, 0]
+                    x1 += p * after[t, 1]
+                    x2 += p * after[t, 2]
+                    x3 += p * after[t, 3]
+                    y0 += p * after_other[t, 0]
+                    y1 += p * after_other[t, 1]
+                    y2 += p * after_other[t, 2]
+                    y3 += p * after_other[t, 3]
+                d = other[s, a]
+                here_other[s, 0], here_other[s, 1] = d + y0, d + y1
+                here_other[s, 2], here_other[s, 3] = d + y2, d + y3
+            else:
+                for k in range(uint64(start[row]), uint64(stop[row])):
+                    p, t = data[k], uint32(indices[k])
+                    x0 += p * after[t, 0]
+                    x1 += p * after[t, 1]
+                    x2 += p * after[t, 2]
+                    x3 += p * after[t, 3]
+            c = table[s, a]
             here[s, 0], here[s, 1], here[s, 2], here[s, 3] = c + x0, c + x1, c + x2, c + x3
-            here_other[s, 0], here_other[s, 1] = d + y0, d + y1
-            here_other[s, 2], here_other[s, 3] = d + y2, d + y3
         else:
             for lane in range(LANES):
                 a = uint64(chosen[s, lane])
@@ -220,10 +229,10 @@ def _step_states(
     )  # fmt: skip
     hc = h if costs.shape[1] > 1 else 0
     for i in range(0, costs.shape[0], 2):
-        j = min(i + 1, costs.shape[0] - 1)  # the last of an odd number pairs with itself
+        j = min(i + 1, costs.shape[0] - 1)  # the last of an odd number is alone
         _evaluate_pair(
-            low, high, stage_row, start, stop, indices, data, costs[i, hc], costs[j, hc], chosen,
-            after[1 + i], after[1 + j], here[1 + i], here[1 + j],
+            low, high, stage_row, start, stop, indices, data, costs[i, hc], costs[j, hc], j > i,
+            chosen, after[1 + i], after[1 + j], here[1 + i], here[1 + j],
         )  # fmt: skip
 
 
@@ -247,10 +256,19 @@ def best_responses(
         h = horizon - 1 - back
         if staged or back == 0:
             _lane_gains(reward_weight, points, rewards, costs, available, h, gain)
-        _step_states(
-            0, num_states, h, h * stride, start, stop, indices, data, gain, costs, both[back % 2],
-            both[(back + 1) % 2], chosen, pool, slots,
+        after, here = both[back % 2], both[(back + 1) % 2]
+        # the calls of `_step_states`, which would take a second more to compile
+        _respond_states(
+            0, num_states, h * stride, start, stop, indices, data, gain, after[0], here[0], chosen,
+            pool[slots[0], h], pool[slots[1], h], pool[slots[2], h], pool[slots[3], h],
         )  # fmt: skip
+        hc = h if costs.shape[1] > 1 else 0
+        for i in range(0, costs.shape[0], 2):
+            j = min(i + 1, costs.shape[0] - 1)
+            _evaluate_pair(
+                0, num_states, h * stride, start, stop, indices, data, costs[i, hc], costs[j, hc],
+                j > i, chosen, after[1 + i], after[1 + j], here[1 + i], here[1 + j],
+            )  # fmt: skip
     last = both[horizon % 2]
     for c in range(totals.shape[0]):
         for lane in range(LANES):

@@ -31,6 +31,8 @@ from tightrope.types import Average, Discounted, Episodic, FloatArray
 ROUNDING = 1e-12  # of the values compared: an improvement below this is none
 SAME_COST = 1e-13  # of the largest cost: points closer than this are one
 
+FIRST_SLOT = np.zeros(kernels.LANES, dtype=np.int64)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier:
@@ -359,10 +361,13 @@ def best_responses(model: FiniteMDP) -> tuple[Respond, FloatArray]:
     horizon = model.horizon
 
     def respond(weight: float, multipliers: FloatArray) -> Response:
-        actions = np.empty((horizon, model.num_states), dtype=np.int32)
-        upper = kernels.best_response(*tables, horizon, weight, multipliers, actions)
-        values = kernels.evaluate_actions(*tables, horizon, actions[None])[0]
-        return Response(DeterministicPolicy(actions), values, float(upper))
+        # the kernel that every plan compiles, with the same multipliers in all lanes
+        points = np.tile(multipliers, (kernels.LANES, 1))
+        pool = np.empty((1, horizon, model.num_states), dtype=np.int32)
+        totals = np.empty((1 + model.num_costs, kernels.LANES))
+        kernels.best_responses(*tables, horizon, weight, points, pool, FIRST_SLOT, totals)
+        values = kernels.evaluate_actions(*tables, horizon, pool)[0]
+        return Response(DeterministicPolicy(pool[0]), values, float(totals[0, 0]))
 
     sizes = [float(np.abs(table).max()) for table in (model.rewards, *model.costs)]
     return respond, horizon * np.array(sizes)
