@@ -81,3 +81,17 @@ def test_master_against_highs(seed):
         mixed = x[real] @ values[basis[real]]
         assert (mixed[1:] <= limits + 1e-9).all()
         assert mixed[0] == pytest.approx(best, abs=1e-9)
+
+
+def test_master_of_many_columns():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values = rng.normal(size=(400, 5))
+        limits = np.full(4, -0.5)
+        basis, x, y = np.zeros(5, dtype=np.int64), np.zeros(5), np.zeros(5)
+        code, phase, objective = columns.master(
+            400, values, limits.copy(), np.ones(4), 1e-12, basis, 0, x, y
+        )
+        best, _ = plain.master(values, limits)
+        assert (code, phase) == (columns.SOLVED, 2)
+        assert objective == pytest.approx(best, abs=1e-9)

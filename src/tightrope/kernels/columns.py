@@ -151,7 +151,7 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
             for i in range(n):
                 y[i] += price * inverse[b, i]
         stalled += 1
-        if objective > highest + STALL_EPS * max(1.0, abs(highest)):
+        if objective > highest + STALL_EPS * max(1.0, abs(objective)):
             highest, stalled = objective, 0
         # after many idle pivots the first positive reduced cost enters (Bland)
         enter = _price(pool, used, values, basis, phase, y, PRICE_EPS * biggest, stalled > n + used)
@@ -265,19 +265,18 @@ def advance(
     pool, m = priced.shape
     weight = 0.0 if phase == 1 else 1.0
     codes[PHASE] = phase
-    if phase == 1:
+    if code != SOLVED:  # then `best` proves nothing
+        codes[OUTCOME] = STUCK
+    elif phase == 1:
         numbers[VIOLATION] = -best
-        reached, gap = -best, -best - numbers[LEAST]
+        gap = numbers[VIOLATION] - numbers[LEAST]
+        if numbers[LEAST] > 0 and gap <= numbers[TOLERANCE] * max(1.0, numbers[VIOLATION]):
+            codes[OUTCOME] = INFEASIBLE
     else:
         numbers[LOWER] = best * scale[0]
-        reached, gap = numbers[LOWER], numbers[UPPER] - numbers[LOWER]
-    if code != SOLVED:
-        codes[OUTCOME] = STUCK
-    elif gap <= numbers[TOLERANCE] * max(1.0, abs(reached)):
-        if phase == 2:
+        gap = numbers[UPPER] - numbers[LOWER]
+        if gap <= numbers[TOLERANCE] * max(1.0, abs(numbers[LOWER])):
             codes[OUTCOME] = OPTIMAL
-        elif numbers[LEAST] > 0:
-            codes[OUTCOME] = INFEASIBLE
     total, heaviest = 0.0, -1
     for i in range(m):
         duals[i] = max(y[i], 0.0) * (scale[0] if phase == 2 else 1.0) / scale[1 + i]
@@ -292,16 +291,12 @@ def advance(
             for i in range(m):
                 points[1, i] += x[b] * priced[j, i]
     fresh = 1
-    for n in range(1, codes[MOST] if heaviest >= 0 else 1):
-        for i in range(m):
-            mean = points[1, i] / total if n == 1 else points[1, i]
-            if n == 1:
-                points[1, i] = mean
-            elif n == 2:
-                points[n, i] = 0.5 * (duals[i] + mean)
-            else:
-                points[n, i] = mean + NEARBY * (priced[basis[heaviest], i] - mean)
     if heaviest >= 0:
+        for i in range(m):
+            mean = points[1, i] / total
+            points[1, i] = mean
+            points[2, i] = 0.5 * (duals[i] + mean)
+            points[3, i] = mean + NEARBY * (priced[basis[heaviest], i] - mean)
         for n in range(1, codes[MOST]):  # only those that differ from the ones before
             new = True
             for j in range(fresh):

@@ -53,7 +53,8 @@ def _vectorised(compile_signature: Callable[..., Any]) -> Callable[..., Any]:
 def kernel(function: Callable[..., Any] | None = None, *, parallel: bool = False) -> Any:
     """Compile a function of arrays and scalars; `parallel=True` allows `prange`.
 
-    The plain function stays reachable as ``.py_func``.
+    The plain function stays reachable as ``.py_func``. A kernel whose name has a leading underscore
+    is called by kernels only: it gets no wrapper for Python, which takes long to compile.
     """
     if function is None:
         return lambda f: kernel(f, parallel=parallel)
