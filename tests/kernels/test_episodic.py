@@ -8,6 +8,7 @@ from tightrope.kernels import columns
 from tightrope.kernels import episodic as fast
 from tightrope.kernels.reference import episodic as plain
 from tightrope.model.policy import probabilities, uniform_policy
+from tightrope.planning import column_generation
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -39,7 +40,8 @@ def test_lanes(seed):
     pool = np.zeros((6, H, model.num_states), dtype=np.int32)
     slots = np.array([4, 0, 5, 2])
     totals = np.full((1 + m, fast.LANES), np.nan)
-    fast.best_responses(*t, H, 0.7, points, pool, slots, totals)
+    everywhere = column_generation.everywhere(H, model.num_states)
+    fast.best_responses(*t, H, *everywhere, 0.7, points, pool, slots, totals)
     for lane, slot in enumerate(slots):
         alone = np.empty_like(pool[0])
         assert fast.best_response(*t, H, 0.7, points[lane], alone) == totals[0, lane]
@@ -47,11 +49,44 @@ def test_lanes(seed):
         costs = fast.evaluate_actions(*t, H, pool[slot : slot + 1])[0, 1:]
         assert totals[1:, lane] == pytest.approx(costs, rel=1e-13, abs=1e-13)
     twin, sums = np.zeros_like(pool), np.empty_like(totals)
-    plain.best_responses(*t, H, 0.7, points, twin, slots, sums)
+    plain.best_responses(*t, H, *everywhere, 0.7, points, twin, slots, sums)
     assert sums == pytest.approx(totals, rel=1e-12, abs=1e-12)
     again, same = np.zeros_like(pool), np.empty_like(totals)
-    fast.best_responses_parallel(*t, H, 0.7, points, again, slots, same)
+    fast.best_responses_parallel(*t, H, *everywhere, 0.7, points, again, slots, same)
     assert (again == pool).all()
+    assert (same == totals).all()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_reach(seed):
+    """What no episode reaches is left alone, and changes nothing elsewhere."""
+    model = random_episodic(seed)
+    t, H, m = model.tables(), model.horizon, model.num_costs
+    args = (t.start, t.stop, t.indices, t.available, t.initial, H)
+    order, counts = fast.reach(*args)
+    twin, sizes = plain.reach(*args)
+    assert (counts == sizes).all()
+    for n in counts:
+        assert set(order[0, :n]) == set(twin[0, :n])
+    uniform = probabilities(uniform_policy(model.available), model.num_actions)[None].copy()
+    visited = fast.occupancy(
+        t.start, t.stop, t.indices, t.data, t.available, t.initial, H, uniform
+    ).sum(axis=2) > 0  # fmt: skip
+    inside = np.zeros_like(visited)
+    for h, n in enumerate(counts):
+        inside[h, order[0, :n]] = True
+    assert (inside >= visited).all()
+    points = np.random.default_rng(seed).random((fast.LANES, m))
+    slots = np.arange(fast.LANES)
+    everywhere = column_generation.everywhere(H, model.num_states)
+    full, part, split = np.full((3, fast.LANES, H, model.num_states), -1, dtype=np.int32)
+    totals, sums, same = np.zeros((3, 1 + m, fast.LANES))
+    fast.best_responses(*t, H, *everywhere, 0.7, points, full, slots, totals)
+    fast.best_responses(*t, H, order, counts, 0.7, points, part, slots, sums)
+    fast.best_responses_parallel(*t, H, order, counts, 0.7, points, split, slots, same)
+    assert (part == np.where(inside, full, -1)).all()
+    assert (split == part).all()
+    assert (sums == totals).all()
     assert (same == totals).all()
 
 

@@ -203,12 +203,12 @@ RUNNING, OPTIMAL, INFEASIBLE, STUCK = range(4)
 
 
 @kernel
-def add_columns(totals, scale, capacities, points, slots, values, priced, weights, numbers, codes):
+def _add_columns(totals, scale, capacities, points, slots, values, priced, weights, numbers, codes):
     """Enter the answers of all lanes, and the bounds that their objectives prove.
 
     A column that is as good at a lane's multipliers, as most are near the optimum, answers them
-    too. In phase 1, and where there is one lane, `totals` has no costs: the caller enters the
-    values then.
+    too. In phase 1, and where there is one lane, `totals` has no costs: the caller has entered the
+    values.
     """
     m = capacities.size
     weight = 0.0 if codes[PHASE] == 1 else 1.0
@@ -246,7 +246,28 @@ def add_columns(totals, scale, capacities, points, slots, values, priced, weight
 
 
 @kernel
-def advance(
+def step(
+    totals, scale, capacities, limits, z_coef, feasible_eps, basis, x, y, duals, points, slots,
+    values, priced, weights, numbers, codes,
+):  # fmt: skip
+    """Enter the columns of a round, solve the master, and say where the next programs are solved.
+
+    In phase 1, and where there is one lane, `values` holds the new columns' values already.
+    """
+    _add_columns(
+        totals, scale, capacities, points, slots, values, priced, weights, numbers, codes
+    )
+    code, phase, best = master(
+        codes[USED], values, limits, z_coef, feasible_eps, basis, codes[PHASE], x, y
+    )
+    _advance(
+        code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots,
+        numbers, codes,
+    )  # fmt: skip
+
+
+@kernel
+def _advance(
     code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots, numbers,
     codes,
 ):  # fmt: skip

@@ -117,6 +117,40 @@ def best_response_parallel(
 
 
 @kernel
+def reach(start, stop, indices, available, initial, horizon):
+    """Where an episode can be: (order, counts).
+
+    At stage h it can be in the first ``counts[h]`` states of ``order[0]`` and in no other, a
+    little more than exactly: who can be in a state can be there later. ``order[1]`` is 0, 1, 2, ...
+    """
+    num_states, num_actions = available.shape
+    stride = num_states * num_actions if start.size > num_states * num_actions else 0
+    order = np.empty((2, num_states), dtype=np.int32)
+    counts = np.zeros(horizon, dtype=np.int64)
+    seen = np.zeros(num_states, dtype=np.bool_)
+    for s in range(num_states):
+        order[1, s] = s
+        if initial[s] > 0:
+            order[0, counts[0]] = s
+            counts[0] += 1
+            seen[s] = True
+    for h in range(1, horizon):
+        first = counts[h - 2] if stride == 0 and h > 1 else 0  # those before lead nowhere new
+        counts[h] = counts[h - 1]
+        for i in range(first, counts[h - 1]):
+            s = order[0, i]
+            for a in range(num_actions):
+                row = (h - 1) * stride + s * num_actions + a
+                if available[s, a] and counts[h] < num_states:
+                    for k in range(start[row], stop[row]):
+                        if not seen[indices[k]]:
+                            seen[indices[k]] = True
+                            order[0, counts[h]] = indices[k]
+                            counts[h] += 1
+    return order, counts
+
+
+@kernel
 def _lane_gains(weight, points, rewards, costs, available, h, gain):
     """Write ``weight * r - points[j] @ c`` of stage h into ``gain[s, a, j]``; -inf: unavailable."""
     hr = h if rewards.shape[0] > 1 else 0
@@ -132,15 +166,17 @@ def _lane_gains(weight, points, rewards, costs, available, h, gain):
 
 @kernel
 def _respond_states(
-    low, high, stage_row, start, stop, indices, data, gain, after, here, chosen, to0, to1, to2, to3
-):
-    """One Bellman step of all lanes for the states low..high; the first best action wins.
+    low, high, order, stage_row, start, stop, indices, data, gain, after, here, chosen, to0, to1,
+    to2, to3,
+):  # fmt: skip
+    """One Bellman step of all lanes for the states ``order[low:high]``; the first best action wins.
 
     The lanes share what a step costs, the probabilities and successors. Written out one by one and
     without branches, they become vector instructions, and four programs cost what one does.
     """
     num_actions = uint64(gain.shape[1])
-    for s in range(uint64(low), uint64(high)):
+    for place in range(uint64(low), uint64(high)):
+        s = uint64(uint32(order[place]))
         best0 = best1 = best2 = best3 = -np.inf
         choice0 = choice1 = choice2 = choice3 = uint64(0)
         for a in range(num_actions):
@@ -162,14 +198,15 @@ def _respond_states(
             best3 = q3 if q3 > best3 else best3
         here[s, 0], here[s, 1], here[s, 2], here[s, 3] = best0, best1, best2, best3
         chosen[s, 0], chosen[s, 1], chosen[s, 2], chosen[s, 3] = choice0, choice1, choice2, choice3
-    for s in range(uint64(low), uint64(high)):
+    for place in range(uint64(low), uint64(high)):
+        s = uint64(uint32(order[place]))
         to0[s], to1[s], to2[s], to3[s] = chosen[s, 0], chosen[s, 1], chosen[s, 2], chosen[s, 3]
 
 
 @kernel
 def _evaluate_pair(
-    low, high, stage_row, start, stop, indices, data, table, other, two, chosen, after, after_other,
-    here, here_other,
+    low, high, order, stage_row, start, stop, indices, data, table, other, two, chosen, after,
+    after_other, here, here_other,
 ):  # fmt: skip
     """Totals to go of a table (S, A), or of `two`, under the `chosen` actions of all lanes.
 
@@ -177,7 +214,8 @@ def _evaluate_pair(
     little longer than one.
     """
     num_actions = uint64(table.shape[1])
-    for s in range(uint64(low), uint64(high)):
+    for place in range(uint64(low), uint64(high)):
+        s = uint64(uint32(order[place]))
         a = uint64(chosen[s, 0])
         if a == chosen[s, 1] and a == chosen[s, 2] and a == chosen[s, 3]:
             row = uint64(stage_row) + s * num_actions + a
@@ -219,32 +257,33 @@ def _evaluate_pair(
 
 @kernel
 def _step_states(
-    low, high, h, stage_row, start, stop, indices, data, gain, costs, after, here, chosen, pool,
-    slots,
+    low, high, order, h, stage_row, start, stop, indices, data, gain, costs, after, here, chosen,
+    pool, slots,
 ):  # fmt: skip
-    """Stage h for the states low..high: best responses, and what they cost."""
+    """Stage h for the states ``order[low:high]``: best responses, and what they cost."""
     _respond_states(
-        low, high, stage_row, start, stop, indices, data, gain, after[0], here[0], chosen,
+        low, high, order, stage_row, start, stop, indices, data, gain, after[0], here[0], chosen,
         pool[slots[0], h], pool[slots[1], h], pool[slots[2], h], pool[slots[3], h],
     )  # fmt: skip
     hc = h if costs.shape[1] > 1 else 0
     for i in range(0, costs.shape[0], 2):
         j = min(i + 1, costs.shape[0] - 1)  # the last of an odd number is alone
         _evaluate_pair(
-            low, high, stage_row, start, stop, indices, data, costs[i, hc], costs[j, hc], j > i,
-            chosen, after[1 + i], after[1 + j], here[1 + i], here[1 + j],
+            low, high, order, stage_row, start, stop, indices, data, costs[i, hc], costs[j, hc],
+            j > i, chosen, after[1 + i], after[1 + j], here[1 + i], here[1 + j],
         )  # fmt: skip
 
 
 @kernel
 def best_responses(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
-    points, pool, slots, totals,
+    start, stop, indices, data, rewards, costs, available, initial, horizon, order, counts,
+    reward_weight, points, pool, slots, totals,
 ):  # fmt: skip
     """`best_response` to LANES multipliers at once, for little more than one, and what they cost.
 
     Takes the multipliers `points` (LANES, m), writes the policies into the `slots` (LANES,) of
-    `pool` (P, H, S), and into `totals` (1 + m, LANES) the best objectives and the costs.
+    `pool` (P, H, S), and into `totals` (1 + m, LANES) the best objectives and the costs. Stages
+    and states that `order` (2, S) and `counts` (H,) of `reach` leave out are left as they are.
     """
     num_states, num_actions = available.shape
     stride = num_states * num_actions if start.size > num_states * num_actions else 0
@@ -257,17 +296,18 @@ def best_responses(
         if staged or back == 0:
             _lane_gains(reward_weight, points, rewards, costs, available, h, gain)
         after, here = both[back % 2], both[(back + 1) % 2]
+        states = order[1] if counts[h] == num_states else order[0]
         # the calls of `_step_states`, which would take a second more to compile
         _respond_states(
-            0, num_states, h * stride, start, stop, indices, data, gain, after[0], here[0], chosen,
-            pool[slots[0], h], pool[slots[1], h], pool[slots[2], h], pool[slots[3], h],
+            0, counts[h], states, h * stride, start, stop, indices, data, gain, after[0], here[0],
+            chosen, pool[slots[0], h], pool[slots[1], h], pool[slots[2], h], pool[slots[3], h],
         )  # fmt: skip
         hc = h if costs.shape[1] > 1 else 0
         for i in range(0, costs.shape[0], 2):
             j = min(i + 1, costs.shape[0] - 1)
             _evaluate_pair(
-                0, num_states, h * stride, start, stop, indices, data, costs[i, hc], costs[j, hc],
-                j > i, chosen, after[1 + i], after[1 + j], here[1 + i], here[1 + j],
+                0, counts[h], states, h * stride, start, stop, indices, data, costs[i, hc],
+                costs[j, hc], j > i, chosen, after[1 + i], after[1 + j], here[1 + i], here[1 + j],
             )  # fmt: skip
     last = both[horizon % 2]
     for c in range(totals.shape[0]):
@@ -279,8 +319,8 @@ def best_responses(
 
 @kernel(parallel=True)
 def best_responses_parallel(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
-    points, pool, slots, totals,
+    start, stop, indices, data, rewards, costs, available, initial, horizon, order, counts,
+    reward_weight, points, pool, slots, totals,
 ):  # fmt: skip
     """`best_responses` with the states of a stage shared out among the cores; the same bytes."""
     num_states, num_actions = available.shape
@@ -293,11 +333,12 @@ def best_responses_parallel(
         h = horizon - 1 - back
         if staged or back == 0:
             _lane_gains(reward_weight, points, rewards, costs, available, h, gain)
+        states = order[1] if counts[h] == num_states else order[0]
         for c in prange(CHUNKS):
             _step_states(
-                c * num_states // CHUNKS, (c + 1) * num_states // CHUNKS, h, h * stride, start,
-                stop, indices, data, gain, costs, both[back % 2], both[(back + 1) % 2], chosen,
-                pool, slots,
+                c * counts[h] // CHUNKS, (c + 1) * counts[h] // CHUNKS, states, h, h * stride,
+                start, stop, indices, data, gain, costs, both[back % 2], both[(back + 1) % 2],
+                chosen, pool, slots,
             )  # fmt: skip
     last = both[horizon % 2]
     for c in range(totals.shape[0]):

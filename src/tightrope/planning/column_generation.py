@@ -54,6 +54,14 @@ FIRST_POINTS = (0.0, 0.1, 0.5, 2.0)  # in units of the largest reward for the la
 FIRST, ALL = np.zeros(1, dtype=np.int64), np.ones(1)
 
 
+def everywhere(horizon: int, num_states: int) -> tuple[IntArray, IntArray]:
+    """Every state at every stage, as `kernels.episodic.reach` would say it."""
+    return (
+        np.tile(np.arange(num_states, dtype=np.int32), (2, 1)),
+        np.full(horizon, num_states, dtype=np.int64),
+    )
+
+
 def pool_size(num_costs: int) -> int:
     """Columns kept at a time: enough that none of use is dropped, few enough for large models."""
     return 4 * (num_costs + 1) + 16
@@ -65,6 +73,7 @@ def solve(
     capacities: FloatArray,
     pool: IntArray,
     *,
+    reach: tuple[IntArray, IntArray] | None = None,
     warm: int = 0,
     multipliers: FloatArray | None = None,
     tolerance: float = 1e-9,
@@ -78,6 +87,8 @@ def solve(
     capacities : (m,) signed alike
     pool : (P, H, S) int32, P >= m + 5, written
         Room for the columns; the first `warm` < P policies are given, and are evaluated first.
+    reach : of `kernels.episodic.reach`
+        Columns are found there, elsewhere `pool` is left as given. None: everywhere.
     multipliers : (m,) >= 0
         Where the first dynamic program is solved, and near which the given policies are best. From
         such a start the optimum is few columns away, and programs are solved one by one; without
@@ -108,6 +119,8 @@ def solve(
     if warm:
         values[:warm] = episodic.evaluate_actions(*tables, horizon, pool[:warm]) / scale
         priced[:warm] = duals
+    if reach is None:
+        reach = everywhere(horizon, tables.initial.size)
     slots = warm + np.arange(episodic.LANES)
     totals = np.empty((1 + m, episodic.LANES))
     feasible_eps = FEASIBLE_EPS * horizon * scale.max()
@@ -115,31 +128,25 @@ def solve(
     codes = np.array([0, warm, columns.RUNNING, lanes, lanes])
     one = episodic.best_response_parallel if large else episodic.best_response
     four = episodic.best_responses_parallel if large else episodic.best_responses
-    programs, fresh, phase = 0, lanes, 0
+    programs, fresh = 0, lanes
     while codes[columns.OUTCOME] == columns.RUNNING and programs < max_programs:
-        weight = 0.0 if phase == 1 else 1.0
+        weight = 0.0 if codes[columns.PHASE] == 1 else 1.0
         if fresh == 1:
             totals[0, 0] = one(*tables, horizon, weight, points[0], pool[slots[0]])
         else:
-            four(*tables, horizon, weight, points, pool, slots, totals)
-        columns.add_columns(
-            totals, scale, capacities, points, slots, values, priced, weights, numbers, codes
-        )
+            four(*tables, horizon, *reach, weight, points, pool, slots, totals)
         if weight == 0.0 or fresh == 1:
             for slot in slots[:fresh].tolist():
                 found = episodic.evaluate_actions(*tables, horizon, pool[slot : slot + 1])
                 values[slot] = found[0] / scale
         programs += fresh
-        code, phase, best = columns.master(
-            codes[columns.USED], values, limits, z_coef, feasible_eps, basis, phase, x, y
-        )
-        columns.advance(
-            code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots,
-            numbers, codes,
+        columns.step(
+            totals, scale, capacities, limits, z_coef, feasible_eps, basis, x, y, duals, points,
+            slots, values, priced, weights, numbers, codes,
         )  # fmt: skip
         fresh = int(codes[columns.FRESH])
     status = STATUSES[codes[columns.OUTCOME]]
-    lower, upper = numbers[2:4] if phase == 1 else numbers[:2]
+    lower, upper = numbers[2:4] if codes[columns.PHASE] == 1 else numbers[:2]
     # plain lists: a learner comes here every episode, and NumPy is slow on a few numbers
     basic = [(j, w) for j, w in zip(basis.tolist(), x.tolist()) if j < pool.shape[0] and w > 0]
     chosen = np.array([j for j, _ in basic], dtype=np.int64)

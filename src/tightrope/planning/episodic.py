@@ -80,8 +80,16 @@ that a dynamic program has proved (None: not yet), statistics."""
 def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
     tables, capacities = signed_tables(model)
     size = column_generation.pool_size(model.num_costs)
-    pool = np.empty((size, model.horizon, model.num_states), dtype=np.int32)
-    found = column_generation.solve(tables, model.horizon, capacities, pool, tolerance=tolerance)
+    # where no episode can be, the policy is the first available action
+    pool = np.zeros((size, model.horizon, model.num_states), dtype=np.int32)
+    if not tables.available[:, 0].all():
+        pool[:] = tables.available.argmax(axis=1)
+    reach = kernels.reach(
+        tables.start, tables.stop, tables.indices, tables.available, tables.initial, model.horizon
+    )
+    found = column_generation.solve(
+        tables, model.horizon, capacities, pool, reach=reach, tolerance=tolerance
+    )
     policy = mixture(
         [DeterministicPolicy(pool[slot].copy()) for slot in found.slots], found.weights
     )

@@ -24,6 +24,7 @@ from tightrope.errors import PlanError, Status, unknown_name
 from tightrope.kernels import episodic as kernels
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy
+from tightrope.planning.column_generation import everywhere
 from tightrope.planning.episodic import signed_tables
 from tightrope.planning.generation import Respond, Response, generate
 from tightrope.types import Average, Discounted, Episodic, FloatArray
@@ -359,13 +360,14 @@ def best_responses(model: FiniteMDP) -> tuple[Respond, FloatArray]:
         return engine.respond, engine.scale
     tables, _ = signed_tables(model)
     horizon = model.horizon
+    reach = everywhere(horizon, model.num_states)
 
     def respond(weight: float, multipliers: FloatArray) -> Response:
         # the kernel that every plan compiles, with the same multipliers in all lanes
         points = np.tile(multipliers, (kernels.LANES, 1))
         pool = np.empty((1, horizon, model.num_states), dtype=np.int32)
         totals = np.empty((1 + model.num_costs, kernels.LANES))
-        kernels.best_responses(*tables, horizon, weight, points, pool, FIRST_SLOT, totals)
+        kernels.best_responses(*tables, horizon, *reach, weight, points, pool, FIRST_SLOT, totals)
         values = kernels.evaluate_actions(*tables, horizon, pool)[0]
         return Response(DeterministicPolicy(pool[0]), values, float(totals[0, 0]))
 

@@ -42,11 +42,28 @@ def best_response(
     return initial @ value
 
 
+def reach(start, stop, indices, available, initial, horizon):
+    """``counts[h]`` states can be reached within h steps; (order, counts)."""
+    num_states, num_actions = available.shape
+    tables = _matrices(start, stop, indices, np.ones(indices.size), num_states, num_actions)
+    inside = initial > 0
+    order, counts = [*np.flatnonzero(inside)], []
+    for h in range(horizon):
+        counts.append(len(order))
+        leaves = (available & inside[:, None]).ravel()
+        after = inside | (tables[h % len(tables)].T @ leaves.astype(float) > 0)
+        order += [*np.flatnonzero(after & ~inside)]
+        inside = after
+    order = order[: counts[-1]]
+    order += [s for s in range(num_states) if s not in order]
+    return np.array([order, range(num_states)], dtype=np.int32), np.array(counts)
+
+
 def best_responses(
-    start, stop, indices, data, rewards, costs, available, initial, horizon, reward_weight,
-    points, pool, slots, totals,
+    start, stop, indices, data, rewards, costs, available, initial, horizon, order, counts,
+    reward_weight, points, pool, slots, totals,
 ):  # fmt: skip
-    """One program and one evaluation after the other."""
+    """One program and one evaluation after the other, at every state."""
     tables = (start, stop, indices, data, rewards, costs, available, initial, horizon)
     for lane, slot in enumerate(slots):
         totals[0, lane] = best_response(*tables, reward_weight, points[lane], pool[slot])
