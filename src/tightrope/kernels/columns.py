@@ -254,9 +254,7 @@ def step(
 
     In phase 1, and where there is one lane, `values` holds the new columns' values already.
     """
-    _add_columns(
-        totals, scale, capacities, points, slots, values, priced, weights, numbers, codes
-    )
+    _add_columns(totals, scale, capacities, points, slots, values, priced, weights, numbers, codes)
     code, phase, best = master(
         codes[USED], values, limits, z_coef, feasible_eps, basis, codes[PHASE], x, y
     )
