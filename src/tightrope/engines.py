@@ -62,14 +62,15 @@ def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
     return job
 
 
-def prepare(jobs: list[Job]) -> dict[str, Solution | None]:
+def prepare(jobs: list[Job]) -> tuple[dict[str, Solution | None], str]:
     """The certified optimum of every arm, by label, after checking that every learner can run.
 
-    None where the optimum belongs to the run (of adversarial problems it is in hindsight).
+    None where the optimum belongs to the run (of adversarial problems it is in hindsight). And the
+    unit of the runs' lengths: 'episodes', 'steps' of single streams, or both.
     Raises ConfigError or PlanError, before anything is played.
     """
     by_problem: dict[tuple[str, str], Solution | None] = {}
-    out = {}
+    out, units = {}, set()
     for job in _one_an_arm(jobs):
         arm = job.arm
         key = (arm.problem, str(sorted(arm.parameters.items())))
@@ -78,8 +79,8 @@ def prepare(jobs: list[Job]) -> dict[str, Solution | None]:
             own = isinstance(model, AdversarialProblem | ContinuousLinearMDP)
             by_problem[key] = None if own else plan(finite_model(model))
         out[arm.label] = by_problem[key]
-        _session(job, out[arm.label])
-    return out
+        units.add("steps" if _session(job, out[arm.label]).ledger.windowed else "episodes")
+    return out, " and ".join(sorted(units))
 
 
 def run_jobs(

@@ -56,12 +56,12 @@ def launch(
     workers = default_workers() if workers is None else workers
     if workers < 1:
         raise ConfigError(f"jobs must be >= 1, got {workers}")
-    optima = prepare(jobs_of(experiment))
+    optima, unit = prepare(jobs_of(experiment))
     open_folder(folder, experiment, resume=resume)
     jobs = [job for job in jobs_of(experiment) if not is_finished(folder, job)]
     stop = Event()
     finished: set[str] = set()
-    watcher = Thread(target=_watch, args=(jobs, finished, folder, stop), daemon=True)
+    watcher = Thread(target=_watch, args=(jobs, finished, folder, stop, unit), daemon=True)
     if jobs and not quiet:
         watcher.start()
     try:
@@ -168,7 +168,7 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
     return out
 
 
-def _watch(jobs: list[Job], finished: set[str], folder: Path, stop: Event) -> None:
+def _watch(jobs: list[Job], finished: set[str], folder: Path, stop: Event, unit: str) -> None:
     """Progress with rate and time left: a bar on a terminal, plain lines otherwise."""
     total = sum(job.arm.episodes for job in jobs)
     started = time.monotonic()
@@ -184,7 +184,7 @@ def _watch(jobs: list[Job], finished: set[str], folder: Path, stop: Event) -> No
 
         columns = (
             TextColumn("{task.fields[runs]}"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("episodes, {task.fields[rate]:,.0f}/s"), TimeRemainingColumn(),
+            TextColumn(f"{unit}, {{task.fields[rate]:,.0f}}/s"), TimeRemainingColumn(),
         )  # fmt: skip
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task("", total=total, runs="", rate=0.0)
@@ -201,8 +201,8 @@ def _watch(jobs: list[Job], finished: set[str], folder: Path, stop: Event) -> No
         rate = done / (time.monotonic() - started)
         left = f"{(total - done) / rate:,.0f} s left" if rate else "no time estimate yet"
         print(
-            f"{len(finished)}/{len(jobs)} runs, {done:,}/{total:,} episodes, {rate:,.0f} "
-            f"episodes/s, {left}",
+            f"{len(finished)}/{len(jobs)} runs, {done:,}/{total:,} {unit}, {rate:,.0f} "
+            f"{unit}/s, {left}",
             file=sys.stderr,
             flush=True,
         )

@@ -21,8 +21,11 @@ from tightrope.results import group_name, load_bounds, load_meta, load_results
 from tightrope.slopes import load_slopes
 from tightrope.types import FloatArray, IntArray
 
-# Okabe and Ito's colours, yellow left out
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Okabe and Ito's colours, without yellow, with grey and wine
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F",
+    "#882255",
+)  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAX_POINTS = 600
 STREAM_POINTS = 60  # a stream's reward and cost are drawn as means over as many stretches
@@ -50,6 +53,7 @@ def draw_figures(folder: str | Path) -> list[Path]:
     target = folder / "figures"
     target.mkdir(exist_ok=True)
     out = []
+    looks = _looks(meta["arms"])
     # other lengths of a problem are points of `draw_slopes`
     main = {arm["problem"] for arm in meta["arms"] if not arm["horizon"]}
     table = table.filter(pc.is_in(table["problem"], pa.array(sorted(main))))
@@ -57,16 +61,36 @@ def draw_figures(folder: str | Path) -> list[Path]:
         rows = table.filter(pc.equal(table["problem"], problem))
         arms = [arm for arm in meta["arms"] if arm["problem"] == problem]
         with plt.rc_context(STYLE):
-            figure = _figure(problem, rows, arms)
-            for suffix in ("png", "pdf"):
-                path = target / f"{problem}.{suffix}"
-                metadata = {"CreationDate": None} if suffix == "pdf" else None
-                figure.savefig(path, bbox_inches="tight", metadata=metadata)
-                out.append(path)
-            plt.close(figure)
+            out += _save(_figure(problem, rows, arms, looks), target / problem)
     if meta["experiment"] == "brantley-figure-1":
         out += draw_figure_1(folder, table, meta)
-    return out + draw_bounds(folder, table) + (draw_growth(folder, table) or draw_slopes(folder))
+    growth = draw_growth(folder, table, looks)
+    return out + draw_bounds(folder, table) + (growth or draw_slopes(folder))
+
+
+def _save(figure: Any, stem: Path) -> list[Path]:
+    """Write ``stem.png`` and ``stem.pdf``, the same bytes whenever they are written."""
+    out = [stem.parent / f"{stem.name}.{suffix}" for suffix in ("png", "pdf")]
+    for path in out:
+        metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+        figure.savefig(path, bbox_inches="tight", metadata=metadata)
+    plt.close(figure)
+    return out
+
+
+Looks = dict[tuple[str, str, str], int]
+"""A number for the colour and marker of (problem, learner, preset)."""
+
+
+def _looks(arms: list[dict[str, Any]]) -> Looks:
+    """A learner looks alike in all figures of a folder; a second preset of it gets its own look."""
+    kinds: dict[tuple[str, int], int] = {}
+    out: Looks = {}
+    for arm in arms:
+        problem, learner = arm["problem"], arm["learner"]
+        kind = (learner, sum(key[:2] == (problem, learner) for key in out))
+        out[problem, learner, arm["preset"]] = kinds.setdefault(kind, len(kinds))
+    return out
 
 
 def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[Path]:
@@ -130,12 +154,7 @@ def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[P
             ha="center", va="bottom", fontsize=7, color="0.35",
         )  # fmt: skip
         figure.tight_layout(rect=(0, 0.09, 1, 1))
-        out = [folder / "figures" / f"figure-1.{suffix}" for suffix in ("png", "pdf")]
-        for path in out:
-            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
-            figure.savefig(path, bbox_inches="tight", metadata=metadata)
-        plt.close(figure)
-    return out
+        return _save(figure, folder / "figures" / "figure-1")
 
 
 def _level(axes: Axes, level: float, word: str) -> None:
@@ -153,7 +172,7 @@ def _of_arm(rows: pa.Table, arm: dict[str, Any]) -> pa.Table:
     )
 
 
-def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
+def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]], looks: Looks) -> Any:
     optimum = arms[0]["optimum"]
     names = list(optimum["capacities"])
     columns = 1 + len(names)
@@ -167,13 +186,13 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
         for i, name in enumerate(names)
     ]
     for axes, (column, label, level, word) in zip(grid[0], panels):
-        _curves(axes, rows, arms, column)
+        _curves(axes, rows, arms, column, looks)
         _level(axes, level, word)
         axes.set_ylabel(label)
     below = [("regret", "cumulative regret")]
     below += [(f"violation_{i}", f"cumulative violation of {name}") for i, name in enumerate(names)]
     for axes, (column, label) in zip(grid[1], below):
-        _curves(axes, rows, arms, column)
+        _curves(axes, rows, arms, column, looks)
         axes.axhline(0.0, color="black", lw=0.9)
         axes.set_ylabel(label)
         axes.set_xlabel(unit)
@@ -192,27 +211,39 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]]) -> Any:
     return figure
 
 
-def _curves(axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str) -> None:
-    for i, arm in enumerate(arms):
+def _curves(
+    axes: Axes, rows: pa.Table, arms: list[dict[str, Any]], column: str, looks: Looks
+) -> None:
+    for arm in arms:
+        i = looks[arm["problem"], arm["learner"], arm["preset"]]
         grid, values = _runs(_of_arm(rows, arm), column)
         mean, half = interval(values)
         colour = COLOURS[i % len(COLOURS)]
         style = "-" if arm["guarantee"] else (0, (4, 1.5))
         label = group_name(arm["learner"], arm["preset"])
-        every = max(1, grid.size // 8)
         if arm["guarantee"]:
             label += f" {arm['guarantee']}"
         axes.plot(
             grid, mean, color=colour, ls=style, lw=1.3, label=label, ms=4, mfc="white",
-            marker=_marker(i), markevery=(every * (i + 1) // 4 % every, every),
+            marker=_marker(i), markevery=_spaced(grid, grid[-1] * _places(i)),
         )  # fmt: skip
         if len(values) > 1:
             axes.fill_between(grid, mean - half, mean + half, color=colour, alpha=0.2, lw=0)
 
 
 def _marker(i: int) -> str:
-    """Colours repeat after seven arms; a colour never comes twice with the same marker."""
+    """Colours repeat after nine looks; a colour never comes twice with the same marker."""
     return MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
+
+
+def _places(i: int) -> FloatArray:
+    """Eight places in (0, 1) for markers, other ones for each of four looks."""
+    return (np.arange(8) + (i % 4 + 1) / 5) / 8
+
+
+def _spaced(grid: IntArray, places: FloatArray) -> list[int]:
+    """Indices of the grid points nearest above the places."""
+    return sorted(set(np.searchsorted(grid, places).clip(max=grid.size - 1).tolist()))
 
 
 def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
@@ -339,15 +370,10 @@ def draw_slopes(folder: Path) -> list[Path]:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7)
         figure.suptitle("one point a run, constants set for each T; slope and its 95% interval")
         figure.tight_layout()
-        out = [folder / "figures" / f"slopes.{suffix}" for suffix in ("png", "pdf")]
-        for path in out:
-            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
-            figure.savefig(path, bbox_inches="tight", metadata=metadata)
-        plt.close(figure)
-    return out
+        return _save(figure, folder / "figures" / "slopes")
 
 
-def draw_growth(folder: Path, table: pa.Table) -> list[Path]:
+def draw_growth(folder: Path, table: pa.Table, looks: Looks) -> list[Path]:
     """Streams: regret along t and at each T (means; values <= 0 are gaps), seconds, bytes, log-log.
 
     The legend has the slope of the regret in T with its interval, where there are several T.
@@ -369,7 +395,8 @@ def draw_growth(folder: Path, table: pa.Table) -> list[Path]:
         )
         for problem, axes in zip(problems, grid):
             rows = table.filter(pc.equal(table["problem"], problem))
-            for i, arm in enumerate(arm for arm in arms if arm["problem"] == problem):
+            for arm in (arm for arm in arms if arm["problem"] == problem):
+                i = looks[problem, arm["learner"], arm["preset"]]
                 points: dict[str, Any] = {
                     "color": COLOURS[i % len(COLOURS)], "marker": _marker(i), "mfc": "white",
                     "ms": 4, "lw": 1.3,
@@ -377,8 +404,8 @@ def draw_growth(folder: Path, table: pa.Table) -> list[Path]:
                 name = group_name(arm["learner"], arm["preset"])
                 times, values = _runs(_of_arm(rows, arm), "regret")
                 mean = values.mean(axis=0)
-                every = max(1, times.size // 8)
-                axes[0].plot(times, np.where(mean > 0, mean, np.nan), markevery=every, **points)
+                even = _spaced(times, times[0] * (times[-1] / times[0]) ** _places(i))
+                axes[0].plot(times, np.where(mean > 0, mean, np.nan), markevery=even, **points)
                 own = [r for r in growth if (r["problem"], r["learner"]) == (problem, name)]
                 for panel, column in zip(axes[1:], ("regret", "seconds", "state_bytes")):
                     at = [float(r["steps"]) for r in own]
@@ -395,9 +422,4 @@ def draw_growth(folder: Path, table: pa.Table) -> list[Path]:
                 panel.set(xscale="log", yscale="log" if (drawn > 0).any() else "linear")
             axes[3].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8)
         figure.tight_layout()
-        out = [folder / "figures" / f"growth.{suffix}" for suffix in ("png", "pdf")]
-        for path in out:
-            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
-            figure.savefig(path, bbox_inches="tight", metadata=metadata)
-        plt.close(figure)
-    return out
+        return _save(figure, folder / "figures" / "growth")
