@@ -6,9 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from tightrope.errors import ConfigError
 from tightrope.learners.protocol import state_arrays
 from tightrope.learners.registry import LEARNERS, get_learner, make_config, presets_of
 from tightrope.model.policy import check_policy
+from tightrope.problems.loop_free import four_combinations
 from tightrope.problems.null import with_null_action
 from tightrope.problems.registry import make_problem
 from tightrope.simulation import runner
@@ -119,6 +121,30 @@ def test_presets_are_known_and_theory_is_labelled(name):
             assert label is None, f"{name}@{preset} must not claim a theorem"
     assert dataclasses.is_dataclass(learner.config)
     assert model is not None
+
+
+@pytest.mark.parametrize("num_constraints", [0, 1, 3])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pdgd-ops",
+        "uc-o-gdps",
+        "uc-o-gdps@best-multiplier",
+        "uc-o-reps@penalty",
+        "uniform",
+        "oracle",
+    ],
+)
+def test_loop_free_problems_with_any_number_of_constraints(name, num_constraints):
+    problems = four_combinations(layers=(1, 2, 1), num_actions=2, num_constraints=num_constraints)
+    for problem in problems.values():
+        if name == "pdgd-ops" and num_constraints == 0:
+            with pytest.raises(ConfigError, match="needs at least one constraint"):
+                runner.run(problem, name, episodes=5)
+            continue
+        columns = runner.run(problem, name, episodes=5).columns
+        assert np.isfinite(columns["regret"]).all()
+        assert sum(key.startswith("cost_") for key in columns) == num_constraints
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from tightrope import theory
 from tightrope.errors import ConfigError
 from tightrope.learners import pdgd_ops, uc_o_gdps, uc_o_reps
 from tightrope.learners.protocol import Experience, restore_state, state_arrays
@@ -149,14 +150,23 @@ def test_guarantees_only_for_the_theorems_constants():
     for module in LEARNERS:
         assert module.guarantee(make(module, 100, radius_scale=0.1)) is None
         assert module.guarantee(make(module, 100, doubling=True)) is None
-    assert uc_o_reps.guarantee(make(uc_o_reps, 100, penalty=(1.0, 1.0))) is None
+    for module in (uc_o_gdps, uc_o_reps):
+        assert module.guarantee(make(module, 100, penalty=(1.0, 1.0))) is None
+    for module in LEARNERS:  # every number that the theorem fixes takes the claim away
+        for item in dataclasses.fields(module.Config):
+            if item.name.endswith("_scale"):
+                assert module.guarantee(make(module, 100, **{item.name: 1.01})) is None
+        assert module.guarantee(make(module, 100, tolerance=1.1e-5)) is None
 
 
 def test_theory_constants():
     config = pdgd_ops.theory(SPEC, 1000, 0.05)
-    assert config.primal_constant == pytest.approx(5 * 18 / 3)
-    assert config.dual_constant == pytest.approx(100 * 2 * 18)
-    assert uc_o_gdps.theory(SPEC, 1000, 0.05).primal_constant == pytest.approx(math.sqrt(3))
+    assert pdgd_ops.primal_constant(SPEC, config) == pytest.approx(5 * 18 / 3)
+    eta = pdgd_ops.dual_step(SPEC, config, 1000)
+    assert eta == pytest.approx(theory.dual_step(theory.setting_of(SPEC, 1000, 0.05)))
+    assert eta == pytest.approx(1 / (100 * 2 * 18 * math.sqrt(1000 * math.log(1000**2 / 0.05))))
+    single = uc_o_gdps.theory(SPEC, 1000, 0.05)
+    assert uc_o_gdps.primal_constant(SPEC, single) == pytest.approx(math.sqrt(3))
     eta = uc_o_reps.step_size(SPEC, uc_o_reps.theory(SPEC, 1000, 0.05), 1000)
     assert eta == pytest.approx(math.sqrt(math.log(81 * 2 / 9) / 1000))
 
@@ -172,26 +182,50 @@ def test_nothing_to_learn_from_zero_losses():
 
 def test_bad_input():
     config = make(pdgd_ops, 10)
-    for changes, words in [
-        ({"delta": 1.0}, r"delta must be in \(0, 1\)"),
-        ({"episodes": 0}, "doubling=True"),
-        ({"radius_scale": 0.0}, "radius_scale must be > 0"),
-    ]:
-        with pytest.raises(ConfigError, match=words):
-            pdgd_ops.init(SPEC, dataclasses.replace(config, **changes))
     with pytest.raises(ConfigError, match=r"tr\.unroll"):
         pdgd_ops.check(dataclasses.replace(SPEC, layers=None), config)
     with pytest.raises(ConfigError, match=r"rewards in \[0, 1\], the problem has \[0, 2\]"):
         pdgd_ops.check(dataclasses.replace(SPEC, reward_range=(0.0, 2.0)), config)
     with pytest.raises(ConfigError, match=r"constraints in \[-1, 1\]"):
         pdgd_ops.check(dataclasses.replace(SPEC, cost_ranges=SPEC.cost_ranges * 3), config)
-    with pytest.raises(ConfigError, match="penalty must be 2 numbers"):
-        uc_o_reps.init(SPEC, make(uc_o_reps, 10, penalty=(1.0,)))
     state = pdgd_ops.init(SPEC, config)
     seen = episode(np.random.default_rng(0), np.full((9, 2), 0.5))
     seen.reward_tables = None
     with pytest.raises(ConfigError, match="full information"):
         pdgd_ops.update(state, seen)
+
+
+@pytest.mark.parametrize("module", LEARNERS)
+def test_bad_numbers(module):
+    name = module.LEARNER.name
+    scales = [f.name for f in dataclasses.fields(module.Config) if f.name.endswith("_scale")]
+    bad = [
+        (key, value, f"{key} must be a finite number > 0")
+        for key in (*scales, "tolerance")
+        for value in (0.0, -1.0, math.nan, math.inf, "a", True, None)
+    ]
+    bad += [("delta", value, r"delta must be in \(0, 1\)") for value in (0.0, 1.0, math.nan, "x")]
+    bad += [("episodes", value, "doubling=True") for value in (0, 2.5, math.nan, "a", True)]
+    bad += [("doubling", "no", "doubling must be True or False")]
+    if module is pdgd_ops:
+        bad += [("cap", 0.5, "cap must be True or False")]
+    else:
+        wrong = [(1.0,), (1.0, -1.0), (1.0, math.nan), (1.0, math.inf), ("a", "b"), [[1.0, 1.0]]]
+        bad += [("penalty", value, "penalty must be 2 finite numbers >= 0") for value in wrong]
+    assert len(scales) >= 2
+    for key, value, words in bad:
+        with pytest.raises(ConfigError, match=words) as caught:
+            module.init(SPEC, dataclasses.replace(make(module, 10), **{key: value}))
+        assert key == "penalty" or name in str(caught.value)
+
+
+def test_projections_above_their_tolerance_are_noticed():
+    for module in LEARNERS:
+        fine = play(PROBLEM, module.LEARNER, make(module, 60), episodes=60, seed=0)
+        assert fine.notes == []
+    config = make(uc_o_reps, 60, tolerance=1e-16)
+    run = play(PROBLEM, uc_o_reps.LEARNER, config, episodes=60, seed=0)
+    assert any("projections ended above their tolerance" in text for text in run.notes)
 
 
 @pytest.mark.parametrize("module", LEARNERS)

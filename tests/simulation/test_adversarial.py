@@ -80,7 +80,7 @@ def test_the_environment_does_not_depend_on_the_learner():
         np.testing.assert_array_equal(runs[0].curves[name], runs[2].curves[name])
 
 
-@pytest.mark.parametrize("learner", ["pdgd-ops", "uc-o-reps@penalty", "oracle"])
+@pytest.mark.parametrize("learner", ["pdgd-ops", "uc-o-reps@penalty", "uniform"])
 def test_resume_equals_not_stopping(learner, tmp_path):
     problem = loop_free.best_response_problem(WORLD, rho=0.5)
     whole = runner.start(problem, learner, episodes=T, seed=1)
@@ -108,6 +108,21 @@ def test_adaptive_optimum_comes_from_what_was_played():
     q = occupancy_of(WORLD, np.full(WORLD.model.rewards.shape, 0.5))
     worst = np.tensordot(problem.rewards.tables, q, axes=2).min()
     assert run.curves["reward"][0] == pytest.approx(worst)
+
+
+def test_what_needs_the_optimum_beforehand_is_refused_on_adaptive_problems():
+    adaptive = loop_free.best_response_problem(WORLD, rho=0.5)
+    mine = dataclasses.replace(
+        PROBLEM,
+        name="mine",
+        rewards=sequences.custom(lambda t, q: 0.0 * q, (9, 2), channel="rewards"),
+    )
+    for problem in (adaptive, mine):
+        for name, what in (("oracle", "policy"), ("uc-o-gdps@best-multiplier", "multipliers")):
+            with pytest.raises(ConfigError, match=f"{what}.*its optimum is known only after"):
+                runner.run(problem, name, episodes=20, seed=0)
+            with pytest.raises(ConfigError, match=f"{what}.*its optimum is known only after"):
+                play(problem, *config(problem, name), episodes=20, seed=0)
 
 
 def test_interval_regret_of_a_run():

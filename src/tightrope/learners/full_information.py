@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,21 +14,14 @@ from tightrope.learners.protocol import Experience
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
 
-def check_loop_free(spec: ProblemSpec, episodes: int, delta: float, name: str) -> None:
+def check_loop_free(spec: ProblemSpec, config: Any, name: str) -> None:
     """ConfigError, with what is wrong, unless a full-information learner can run here."""
     if spec.layers is None:
         raise ConfigError(
             f"{name} needs a loop-free problem with layers; tr.unroll(model) makes one of any "
             "episodic model"
         )
-    if not 0.0 < delta < 1.0:
-        raise ConfigError(f"{name}: delta must be in (0, 1), got {delta!r}")
-    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
-        raise ConfigError(
-            f"{name} must know T: episodes must be a whole number >= 1, got {episodes!r}; if T is "
-            f"unknown, guess and set doubling=True, or take the preset {name}@doubling (labelled: "
-            "no guarantee of the paper)"
-        )
+    check_numbers(config, name)
     low, high = spec.reward_range
     if low < 0.0 or high > 1.0:
         raise ConfigError(f"{name} needs rewards in [0, 1], the problem has [{low:g}, {high:g}]")
@@ -40,6 +35,38 @@ def check_loop_free(spec: ProblemSpec, episodes: int, delta: float, name: str) -
             f"{name} needs every action everywhere; (state {x}, action {a}) does not exist "
             "(tr.unroll replaces it by a copy of an available one)"
         )
+
+
+def check_numbers(config: Any, name: str) -> None:
+    """ConfigError unless T is whole, delta in (0, 1), scales and tolerance finite and above 0."""
+    for item in dataclasses.fields(config):
+        key, value = item.name, getattr(config, item.name)
+        if key == "episodes":
+            if not _finite(value) or value != int(value) or value < 1:
+                raise ConfigError(
+                    f"{name} must know T: episodes must be a whole number >= 1, got {value!r}; if "
+                    f"T is unknown, guess and set doubling=True, or take the preset {name}@doubling"
+                    " (labelled: no guarantee of the paper)"
+                )
+        elif key == "delta":
+            if not _finite(value) or not 0.0 < value < 1.0:
+                raise ConfigError(f"{name}: delta must be in (0, 1), got {value!r}")
+        elif key.endswith("_scale") or key == "tolerance":
+            if not _finite(value) or not value > 0.0:
+                raise ConfigError(f"{name}: {key} must be a finite number > 0, got {value!r}")
+        elif item.type == "bool" and not isinstance(value, bool):
+            raise ConfigError(f"{name}: {key} must be True or False, got {value!r}")
+
+
+def _finite(value: Any) -> bool:
+    """Whether a value is a real number, and not a flag."""
+    number = isinstance(value, int | float | np.integer | np.floating)
+    return number and not isinstance(value, bool) and math.isfinite(value)
+
+
+def unsolved_notes(unsolved: int) -> list[str]:
+    """A sentence, if projections ended above their tolerance."""
+    return [f"{unsolved} projections ended above their tolerance"] if unsolved else []
 
 
 def first_of(
@@ -66,12 +93,16 @@ def penalty_of(penalty: Sequence[float] | float | str, num_constraints: int) -> 
         )
     if np.ndim(penalty) == 1 and not len(penalty):  # type: ignore[arg-type]
         return np.zeros(num_constraints)
-    out = np.array(penalty, dtype=np.float64)
+    try:
+        out = np.array(penalty, dtype=np.float64)
+    except (TypeError, ValueError):
+        out = np.array([np.nan])
     if out.ndim == 0:
         out = np.full(num_constraints, float(out))
-    if out.shape != (num_constraints,) or not (out >= 0.0).all():
+    if out.shape != (num_constraints,) or not ((out >= 0.0) & np.isfinite(out)).all():
         raise ConfigError(
-            f"penalty must be {num_constraints} numbers >= 0 (one a constraint), got {penalty}"
+            f"penalty must be {num_constraints} finite numbers >= 0 (one a constraint), got "
+            f"{penalty!r}"
         )
     return out
 

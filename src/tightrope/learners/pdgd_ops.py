@@ -9,7 +9,8 @@ Deviations:
 2. Option `cap=False` removes the cap T^(1/4) of the multipliers, to see whether it binds.
 3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
    without the paper's guarantee.
-4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate.
+4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate. No
+   theorem is claimed for more than 1e-5.
 """
 
 from __future__ import annotations
@@ -36,15 +37,11 @@ class Config:
     ----------
     episodes : int
         T, known in advance (a first guess with `doubling`).
-    primal_constant : float
-        C of eta_t = 1 / (l_t C sqrt(T)).
-    dual_constant : float
-        K of eta = 1 / (K sqrt(T ln(T^2 / delta))).
     delta : float
     primal_scale, radius_scale : float
-        Multiply C and the radii; 1 as proved.
+        Multiply C of eta_t = 1 / (l_t C sqrt(T)) and the radii; 1 as proved.
     dual_scale : float
-        Multiplies 1 / K; 1 as proved.
+        Multiplies 1 / K of eta = 1 / (K sqrt(T ln(T^2 / delta))); 1 as proved.
     cap : bool
         Whether the multipliers stay in [0, T^(1/4)].
     tolerance : float
@@ -53,8 +50,6 @@ class Config:
     """
 
     episodes: int
-    primal_constant: float
-    dual_constant: float
     delta: float = 0.05
     primal_scale: float = 1.0
     dual_scale: float = 1.0
@@ -65,24 +60,31 @@ class Config:
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
-    """C = 5 |X| |A| / L and K = 100 m |X| |A|, [BOBW, Appendix C.2]; radii of Eq. (10)."""
-    setting = bounds.setting_of(spec, episodes, delta)
-    return Config(
-        episodes=episodes,
-        delta=delta,
-        primal_constant=bounds.primal_constant(setting),
-        dual_constant=bounds.dual_constant(setting),
-    )
+    """C of `primal_constant`, K of `dual_step`, radii of [BOBW, Eq. (10)], all unscaled."""
+    return Config(episodes=episodes, delta=delta)
+
+
+def primal_constant(spec: ProblemSpec, config: Config) -> float:
+    """`primal_scale` times C = 5 |X| |A| / L, [BOBW, Appendix C.2]."""
+    setting = bounds.setting_of(spec, config.episodes, config.delta)
+    return bounds.primal_constant(setting) * config.primal_scale
+
+
+def dual_step(spec: ProblemSpec, config: Config, episodes: int) -> float:
+    """`dual_scale` times eta = 1 / (K sqrt(T ln(T^2 / delta))), K = 100 m |X| |A|.
+
+    [BOBW, Section 4 and Appendix C.2], for T = `episodes`.
+    """
+    constant = bounds.dual_constant(bounds.setting_of(spec, episodes, config.delta))
+    root = math.sqrt(episodes * math.log(episodes**2 / config.delta))
+    return config.dual_scale / (constant * root)
 
 
 def check(spec: ProblemSpec, config: Config) -> None:
     """ConfigError unless the problem is loop-free and constrained, with known ranges."""
-    check_loop_free(spec, config.episodes, config.delta, "pdgd-ops")
+    check_loop_free(spec, config, "pdgd-ops")
     if spec.num_costs < 1:
         raise ConfigError("pdgd-ops needs at least one constraint; uc-o-gdps needs none")
-    for name in ("primal_constant", "dual_constant", "primal_scale", "dual_scale", "radius_scale"):
-        if not getattr(config, name) > 0.0:
-            raise ConfigError(f"pdgd-ops: {name} must be > 0, got {getattr(config, name)!r}")
 
 
 State = uc_o_gdps.State
@@ -97,12 +99,6 @@ policy = uc_o_gdps.policy
 horizon = uc_o_gdps.horizon
 
 
-def dual_step(config: Config, episodes: int) -> float:
-    """eta = dual_scale / (K sqrt(T ln(T^2 / delta)))."""
-    root = math.sqrt(episodes * math.log(episodes**2 / config.delta))
-    return config.dual_scale / (config.dual_constant * root)
-
-
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     config = state.config
     states, actions, rewards, constraints = first_of(experience, "pdgd-ops")
@@ -115,9 +111,10 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     gradient = np.empty_like(state.multipliers)
     inner_products(state.q_hat, constraints, gradient)
     # Lines 7-8: UC-O-GDPS.UPDATE(l_t, eta_t, trajectory)
-    info = uc_o_gdps.primal_update(state, losses, largest, states, actions)
+    constant = primal_constant(state.spec, config)
+    info = uc_o_gdps.primal_update(state, losses, largest, constant, states, actions)
     # Line 9: lambda_{t+1} = projection of lambda_t + eta G_t q_hat_t onto [0, T^(1/4)]^m
-    eta = dual_step(config, state.episodes)
+    eta = dual_step(state.spec, config, state.episodes)
     cap = state.episodes**0.25 if config.cap else math.inf
     state.multipliers = np.clip(state.multipliers + eta * gradient, 0.0, cap)
     at_cap = bool((state.multipliers >= cap).any())
@@ -128,7 +125,8 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 def guarantee(config: Config) -> str | None:
     proved = config.primal_scale == config.dual_scale == config.radius_scale == 1.0
-    if proved and config.cap and not config.doubling:
+    exact = config.tolerance <= uc_o_gdps.EXACT
+    if proved and exact and config.cap and not config.doubling:
         return "[BOBW, Theorems 5-7]"
     return None
 

@@ -8,7 +8,8 @@ Deviations:
 2. While every loss so far was 0 there is no step (the step size would be infinite).
 3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
    without the paper's guarantee.
-4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate.
+4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate. No
+   theorem is claimed for more than 1e-5.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ from tightrope.learners.full_information import (
     next_episode,
     penalty_of,
     uniform_occupancy,
+    unsolved_notes,
 )
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import Policy, StochasticPolicy
 from tightrope.planning.confidence import Confidence, confidence_set
 from tightrope.planning.projection import Projector
 from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+EXACT = 1e-5  # largest distance of a projection that counts as exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +56,9 @@ class Config:
     ----------
     episodes : int
         T, known in advance (a first guess with `doubling`).
-    primal_constant : float
-        C of eta_t = 1 / (l_t C sqrt(T)).
     delta : float
     primal_scale, radius_scale : float
-        Multiply C and the radii; 1 as proved.
+        Multiply C of eta_t = 1 / (l_t C sqrt(T)) and the radii; 1 as proved.
     penalty : (m,), a number, () or 'hindsight'
         Fixed multipliers lambda >= 0 on the constraints; a number is for each of them, () ignores
         them, 'hindsight' has the simulation fill in the optimum's (privileged, a baseline).
@@ -66,7 +68,6 @@ class Config:
     """
 
     episodes: int
-    primal_constant: float
     delta: float = 0.05
     primal_scale: float = 1.0
     radius_scale: float = 1.0
@@ -80,16 +81,19 @@ class Config:
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
-    """C = sqrt(|X| |A| / (2 L)), which minimises Theorem 3; radii of [BOBW, Eq. (10)]."""
-    setting = bounds.setting_of(spec, episodes, delta)
-    return Config(
-        episodes=episodes, delta=delta, primal_constant=bounds.best_primal_constant(setting)
-    )
+    """C of `primal_constant` and the radii of [BOBW, Eq. (10)], both unscaled."""
+    return Config(episodes=episodes, delta=delta)
+
+
+def primal_constant(spec: ProblemSpec, config: Config) -> float:
+    """`primal_scale` times C = sqrt(|X| |A| / (2 L)), which minimises Theorem 3."""
+    setting = bounds.setting_of(spec, config.episodes, config.delta)
+    return bounds.best_primal_constant(setting) * config.primal_scale
 
 
 def check(spec: ProblemSpec, config: Config) -> None:
     """ConfigError unless the problem is loop-free with known ranges and the constants fit."""
-    check_loop_free(spec, config.episodes, config.delta, "uc-o-gdps")
+    check_loop_free(spec, config, "uc-o-gdps")
     penalty_of(config.penalty, spec.num_costs)
 
 
@@ -126,10 +130,7 @@ class State:
                 f"a multiplier stood at its cap T^(1/4) = {self.episodes**0.25:.3g} in "
                 f"{self.capped} of {self.episode} episodes"
             )
-        out += lost_notes(self.lost)
-        if self.unsolved:
-            out.append(f"{self.unsolved} projections ended above their tolerance")
-        return out
+        return out + lost_notes(self.lost) + unsolved_notes(self.unsolved)
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
@@ -182,7 +183,8 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     next_horizon(state, "uc-o-gdps")
     losses = np.empty_like(state.q_hat)
     largest = lagrangian_loss(rewards, constraints, state.multipliers, losses)
-    return state, primal_update(state, losses, largest, states, actions)
+    constant = primal_constant(state.spec, state.config)
+    return state, primal_update(state, losses, largest, constant, states, actions)
 
 
 def next_horizon(state: Any, name: str) -> bool:
@@ -194,9 +196,14 @@ def next_horizon(state: Any, name: str) -> bool:
 
 
 def primal_update(
-    state: Any, losses: FloatArray, largest: float, states: IntArray, actions: IntArray
+    state: Any,
+    losses: FloatArray,
+    largest: float,
+    constant: float,
+    states: IntArray,
+    actions: IntArray,
 ) -> Info:
-    """UC-O-GDPS.UPDATE, Algorithm 3, with eta_t of Algorithm 2, line 7."""
+    """UC-O-GDPS.UPDATE, Algorithm 3, with eta_t of Algorithm 2, line 7; `constant` is C."""
     spec, config = state.spec, state.config
     # Lines 2-3: counters
     if count_episode(states, actions, state.offsets, state.frozen, state.counts, state.triples):
@@ -213,7 +220,6 @@ def primal_update(
         projector.change(confidence_of(state))
     # eta_t = 1 / (l_t C sqrt(T)), l_t the largest loss so far
     state.largest_loss = max(state.largest_loss, largest)
-    constant = config.primal_constant * config.primal_scale
     bound = state.largest_loss * constant * math.sqrt(state.episodes)
     step = 1.0 / bound if bound > 0.0 else 0.0
     # Line 8: q_{t+1} = projection of q_t - eta_t l_t onto Delta(P_i)
@@ -262,7 +268,7 @@ def projector_of(state: Any) -> Projector:
 
 
 def guarantee(config: Config) -> str | None:
-    proved = config.primal_scale == config.radius_scale == 1.0
+    proved = config.primal_scale == config.radius_scale == 1.0 and config.tolerance <= EXACT
     if proved and not config.doubling and config.penalty == ():
         return "[BOBW, Theorem 3] (regret O(sqrt(T)), every interval)"
     return None

@@ -9,7 +9,8 @@ Deviations:
 2. The dual multipliers with sign constraints are eliminated row by row in closed form; the
    potentials are then minimised without constraints, and the point is rolled forward so that it is
    feasible exactly.
-3. Row probabilities are kept at or above 1e-30.
+3. Row probabilities are kept at or above 1e-30. The projection is exact up to a flow imbalance of
+   `tolerance`; no theorem is claimed for more than 1e-7.
 4. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
    without the paper's guarantee.
 """
@@ -37,10 +38,13 @@ from tightrope.learners.full_information import (
     next_episode,
     penalty_of,
     uniform_occupancy,
+    unsolved_notes,
 )
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import Policy, StochasticPolicy
 from tightrope.types import FloatArray, IntArray, ProblemSpec
+
+EXACT = 1e-7  # largest flow imbalance of a projection that counts as exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,7 @@ def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
 
 def check(spec: ProblemSpec, config: Config) -> None:
     """ConfigError unless the problem is loop-free with known ranges and the constants fit."""
-    check_loop_free(spec, config.episodes, config.delta, "uc-o-reps")
+    check_loop_free(spec, config, "uc-o-reps")
     penalty_of(config.penalty, spec.num_costs)
 
 
@@ -107,10 +111,11 @@ class State:
     potentials: FloatArray  # (S,) last dual solution, the next start
     multipliers: FloatArray  # (m,) the fixed penalty
     lost: int  # pairs whose balls of successive epochs did not meet
+    unsolved: int  # projections that ended above their tolerance
 
     def notes(self) -> list[str]:
-        """What a reader of the results must know: a lost confidence set."""
-        return lost_notes(self.lost)
+        """What a reader of the results must know: a lost confidence set, a failed projection."""
+        return lost_notes(self.lost) + unsolved_notes(self.unsolved)
 
 
 def step_size(spec: ProblemSpec, config: Config, episodes: int) -> float:
@@ -151,6 +156,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
         potentials=np.zeros(shape[0]),
         multipliers=penalty_of(config.penalty, spec.num_costs),
         lost=0,
+        unsolved=0,
     )
 
 
@@ -201,6 +207,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         config.tolerance,
         1000,
     )
+    state.unsolved += int(not imbalance <= config.tolerance)
     movement = float(np.abs(new_pairs - state.q_hat).sum())
     state.q_hat, state.rows = new_pairs, new_rows
     return state, {
@@ -213,7 +220,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 
 def guarantee(config: Config) -> str | None:
-    proved = config.step_scale == config.radius_scale == 1.0
+    proved = config.step_scale == config.radius_scale == 1.0 and config.tolerance <= EXACT
     if proved and not config.doubling and config.penalty == ():
         return "Rosenberg and Mansour 2019, Theorem 4.2 (regret O(L |X| sqrt(|A| T)))"
     return None

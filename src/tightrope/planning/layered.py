@@ -96,7 +96,7 @@ def solve_occupancy_program(
     flow, right = flow_matrix(loop_free)
     pairs = flow.shape[1]
     cost = -objective.reshape(-1)[:pairs]
-    limits = rows.reshape(len(rows), -1)[:, :pairs]
+    limits = rows.reshape(len(rows), objective.size)[:, :pairs]
     bounds: list[tuple[float | None, float | None]] = [(0.0, None)] * pairs
     if extra is not None:
         cost = np.append(cost, -1.0)

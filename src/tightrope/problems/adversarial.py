@@ -198,7 +198,7 @@ def always_safe_plan(
 
 def _finite_family(sequence: TableSequence, episodes: int, seed: int) -> FloatArray | None:
     """All tables that matter for 'in every episode', stacked (n, S, A), if there is no noise."""
-    if sequence.noise > 0.0:
+    if sequence.noise > 0.0 and sequence.tables.shape[1]:
         return None
     if sequence.adaptive or sequence.kind == "iid":
         kept = sequence.tables

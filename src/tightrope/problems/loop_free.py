@@ -163,7 +163,7 @@ def switching_problem(
 
 def loose_and_tight(constraints: FloatArray) -> tuple[FloatArray, FloatArray]:
     """G - delta and G + delta, delta as large as [-1, 1] allows and 0 on the least entries."""
-    floor = constraints[:, :-1].min()
+    floor = constraints[:, :-1].min(initial=1.0)
     delta = np.minimum(1.0 - constraints, 1.0 + constraints)
     delta[constraints <= floor + 1e-12] = 0.0
     delta[:, -1] = 0.0

@@ -294,8 +294,7 @@ def play(
 
     optimum = hindsight_solution(problem, episodes, seed)
     assert optimum.value is not None
-    if "privileged" in learner.traits:
-        config = dataclasses.replace(config, policy=optimum.policy)
+    config = told(problem, learner, config, optimum)
     spec = problem.spec()
     session = Session(
         problem=problem.name,
@@ -315,6 +314,26 @@ def play(
     )
     advance(session)
     return summary(session)
+
+
+def told(problem: Any, learner: Learner, config: Any, optimum: Solution) -> Any:
+    """The configuration with what only the truth can fill in: optimal policy or multipliers.
+
+    ConfigError on an adaptive problem, whose optimum is known only after the run.
+    """
+    policy = "privileged" in learner.traits
+    multipliers = getattr(config, "penalty", None) == "hindsight"
+    if (policy or multipliers) and getattr(problem, "adaptive", False):
+        what = "the optimal policy" if policy else "the optimum's multipliers (penalty='hindsight')"
+        raise ConfigError(
+            f"{learner.name} is given {what} before the run, but '{problem.name}' has an adversary "
+            "that answers what is played: its optimum is known only after the run"
+        )
+    if policy:
+        config = dataclasses.replace(config, policy=optimum.policy)
+    if multipliers:
+        config = dataclasses.replace(config, penalty=tuple(optimum.multipliers.tolist()))
+    return config
 
 
 def new_ledger(

@@ -7,7 +7,7 @@ from typing import Any
 
 from tightrope import theory
 from tightrope.errors import Status
-from tightrope.learners import pdgd_ops, uc_o_reps
+from tightrope.learners import pdgd_ops, uc_o_gdps, uc_o_reps
 from tightrope.planning.layered import best_policy
 from tightrope.problems.adversarial import always_safe_plan, feasibility_margin
 from tightrope.simulation.adversarial import AdversarialRun
@@ -43,7 +43,7 @@ def _lemma_2(run: AdversarialRun, setting: theory.Setting) -> Row:
         measured=run.occupancy_error,
         bound=bound,
         source="[BOBW, Lemma 2], E^q",
-        proved=run.config.radius_scale == 1.0,
+        proved=run.config.radius_scale == 1.0 and not run.config.doubling,
         note=_trivial(bound, setting),
     )
 
@@ -63,7 +63,8 @@ def _primal(run: AdversarialRun, setting: theory.Setting) -> list[Row]:
         bound = weight * theory.reps_regret(setting, eta)
         source, interval_bound = "Rosenberg and Mansour 2019", math.inf
     else:
-        constant = config.primal_constant * config.primal_scale
+        own = pdgd_ops if run.learner == "pdgd-ops" else uc_o_gdps
+        constant = own.primal_constant(run.problem.spec(), config)
         bound = theory.primal_regret(setting, constant, run.state.largest_loss)
         length = interval.last - interval.first + 1
         interval_bound = theory.primal_regret(setting, constant, run.state.largest_loss, length)
@@ -99,8 +100,8 @@ def _primal_dual(run: AdversarialRun, setting: theory.Setting) -> list[Row]:
         rho = plan.value if plan.status is Status.SOLVED else math.nan
     used: dict[str, Any] = {
         "stochastic_rewards": problem.rewards.stochastic,
-        "constant": config.primal_constant * config.primal_scale,
-        "eta": pdgd_ops.dual_step(config, run.episodes),
+        "constant": pdgd_ops.primal_constant(problem.spec(), config),
+        "eta": pdgd_ops.dual_step(problem.spec(), config, run.episodes),
         "proved": run.guarantee is not None,
     }
     feasible = rho > 0.0

@@ -31,6 +31,7 @@ from tightrope.simulation.adversarial import (
     require_hindsight,
     settled,
     summary,
+    told,
 )
 from tightrope.simulation.assumptions import checked_config
 from tightrope.simulation.bounds import bounds_of
@@ -158,10 +159,7 @@ def start(
     stream = isinstance(world, StreamWorld | PointWorld)
     chosen, config = make_config(learner, spec, episodes=total, delta=delta, **changes)
     _check_kind(chosen, model)
-    if "privileged" in chosen.traits:
-        config = dataclasses.replace(config, policy=optimum.policy)
-    if getattr(config, "penalty", None) == "hindsight":
-        config = dataclasses.replace(config, penalty=tuple(optimum.multipliers.tolist()))
+    config = told(model, chosen, config, optimum)
     if any(item.name == "seed" for item in dataclasses.fields(config)):
         config = dataclasses.replace(config, seed=learner_seed(seeds.learner))
     notes: list[str] = []
