@@ -223,6 +223,25 @@ def test_no_sample_path_ever_exceeds_a_budget(stop, block):
     assert stopped > 20
 
 
+@pytest.mark.parametrize("feedback", ["sampled", "mean", "bernoulli"])
+@pytest.mark.parametrize("stop", ["before-violation", "before-violation-step"])
+def test_budgets_hold_under_every_feedback(stop, feedback):
+    """Bernoulli draws of a small mean are 0 or 1: the range that a step can cost is [0, 1]."""
+    base = tr.FiniteMDP(
+        transitions=np.ones((1, 1, 1)), rewards=[[0.5]], costs=[[[0.2]]], capacities=[0.1],
+        criterion=tr.Episodic(4),
+    )  # fmt: skip
+    model = tr.problems.with_null_action(base, anywhere=True)
+    for seed in range(8):
+        used = []
+        for budget in (0.9, 5.3, 9.7):
+            result = run(model, "conrl-knapsack", episodes=6, seed=seed, feedback=feedback,
+                         stop=stop, budgets=(budget,))  # fmt: skip
+            used.append(result.columns["sampled_cost_0"][-1])
+            assert used[-1] <= budget + 1e-9
+        assert max(used) > 0
+
+
 def test_on_violation_overshoots_at_most_one_episode():
     model, rng = small_knapsack(1, 2, False)
     spec = model.spec()

@@ -299,6 +299,9 @@ class FiniteMDP:
         consumes = self.costs if self.costs_next is None or feedback == "mean" else self.costs_next
         flat = [channel + 0.0 for channel in consumes]  # no -0.0 in messages
         ranges = np.array([[x.min(), x.max()] for x in flat]).reshape(self.num_costs, 2)
+        reward_range = (float(pays.min()), float(pays.max()))
+        if feedback == "bernoulli":  # zeros and ones are drawn, whatever the means
+            reward_range, ranges = (0.0, 1.0), np.tile([0.0, 1.0], (self.num_costs, 1))
         return ProblemSpec(
             num_states=self.num_states,
             num_actions=self.num_actions,
@@ -310,7 +313,7 @@ class FiniteMDP:
             capacities=self.capacities,
             signs=self.signs,
             staged=self.staged,
-            reward_range=(float(pays.min()), float(pays.max())),
+            reward_range=reward_range,
             cost_ranges=ranges,
             feedback=feedback,
             **extra,
