@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import ConfigError, unknown_name
-from tightrope.learners.registry import split_name
+from tightrope.learners.registry import get_learner, split_name
 from tightrope.problems.registry import PROBLEMS, make_problem
 
 if TYPE_CHECKING:
@@ -136,12 +136,9 @@ def make_experiment(
     if learners is not None:
         if not learners or len(set(learners)) != len(learners):
             raise ConfigError(f"learners must be distinct names, got {','.join(learners)!r}")
-        firsts = {(a.shown, str(a.parameters), a.feedback): a for a in reversed(arms)}
-        arms = tuple(
-            dataclasses.replace(first, learner=learner, changes={})
-            for first in reversed(firsts.values())
-            for learner in learners
-        )
+        shown = [arm.shown for arm in arms]
+        chosen = [arm for learner in learners for arm in _arms_of(arms, learner)]
+        arms = tuple(sorted(chosen, key=lambda arm: shown.index(arm.shown)))
     if episodes is not None:
         arms = tuple(dataclasses.replace(arm, episodes=episodes, horizon=False) for arm in arms)
         arms = tuple({arm.label: arm for arm in arms}.values())
@@ -156,6 +153,26 @@ def make_experiment(
     if min(arm.episodes for arm in arms) < 1:
         raise ConfigError(f"episodes must be >= 1, got {min(arm.episodes for arm in arms)}")
     return out
+
+
+def _arms_of(arms: tuple[Arm, ...], learner: str) -> list[Arm]:
+    """A learner's own arms; one that has none is put on every problem that it can be run on."""
+    own = [arm for arm in arms if split_name(arm.learner) == split_name(learner)]
+    if own:
+        return own
+    firsts = {(arm.shown, str(arm.parameters)): arm for arm in reversed(arms)}
+    problems = list(reversed(firsts.values()))
+    kinds = _kinds(learner)
+    fitting = [arm for arm in problems if kinds & _kinds(arm.learner)]
+    return [
+        dataclasses.replace(arm, learner=learner, changes={}, feedback="sampled")
+        for arm in fitting or problems
+    ]
+
+
+def _kinds(learner: str) -> frozenset[str]:
+    """Whether a learner plays episodes, streams or both."""
+    return get_learner(split_name(learner)[0]).traits & {"episodic", "stream"}
 
 
 def _default(name: str, quick: bool) -> Experiment:

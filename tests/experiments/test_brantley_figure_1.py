@@ -24,6 +24,18 @@ def test_every_arm_fits_its_problem():
         )  # fmt: skip
 
 
+def test_learners_choose_among_the_arms():
+    """Each keeps its own problems, changes and feedback; others go where they can be run."""
+    every = make_experiment("brantley-figure-1").arms
+    for learner in {arm.learner for arm in every}:
+        chosen = make_experiment("brantley-figure-1", learners=[learner]).arms
+        assert list(chosen) == [arm for arm in every if arm.learner == learner]
+    other = make_experiment("brantley-figure-1", learners=["conrl@theory", "psrl"]).arms
+    assert [(arm.problem, arm.learner) for arm in other] == [
+        ("mars-rover", "conrl@theory"), ("box", "conrl@theory"), ("mars-rover-stream", "psrl"),
+    ]  # fmt: skip
+
+
 def test_program_curves():
     rows = figure.program_curves()
     assert len(rows) == 90

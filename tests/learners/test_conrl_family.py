@@ -298,6 +298,37 @@ def test_knapsack_refusals():
         run(tr.problems.with_null_action(rover), "conrl-knapsack", episodes=5, epsilon=-0.1)
 
 
+def test_theorem_5_1_is_claimed_only_for_its_epsilon():
+    spec = tr.problems.rover_knapsack().spec()
+
+    def claimed(**changes):
+        config = dataclasses.replace(conrl_knapsack.theory(spec, 10, 0.1), **changes)
+        conrl_knapsack.check(spec, config)
+        return conrl_knapsack.guarantee(config)
+
+    need = conrl_knapsack.aggregate_regret(spec, 10, 0.1)
+    assert claimed(epsilon=0.0) is None
+    assert claimed(epsilon=0.1) is None
+    assert claimed(epsilon=0.5, budgets=(1.9 * need,)) is None
+    assert claimed(epsilon=0.5, budgets=(2.1 * need,)) == "[CON, Theorem 5.1]"
+    assert claimed(epsilon=0.5, budgets=(2.1 * need,), stop="before-violation") is None
+    assert claimed(epsilon=0.5, budgets=(2.1 * need,), episodes=40) is None
+    with pytest.raises(ConfigError, match="sizes"):
+        claimed(epsilon=0.5, sizes=(1, 2, 3, 1))
+
+
+def test_theorem_4_1_is_claimed_only_for_known_functions():
+    spec = tr.problems.mars_rover().spec()
+
+    def claimed(**changes):
+        learner, config = make_config("conrl-convex@theory", spec, episodes=9, delta=0.1, **changes)
+        return learner.guarantee(config)
+
+    assert claimed(objective="log", constraint="norm") == "[CON, Theorem 4.1]"
+    assert claimed(objective="builtins:abs") is None
+    assert claimed(constraint="numpy:exp") is None
+
+
 def test_a_null_action_that_costs_something():
     model = tr.problems.with_null_action(tr.problems.mars_rover())
     costs = np.array(model.costs)

@@ -156,8 +156,12 @@ def _plan(state: State) -> None:
 
 
 def guarantee(config: Config) -> str | None:
-    """Theorem 4.1, for Lipschitz f and g, with the constants of `theory`."""
-    return "[CON, Theorem 4.1]" if conrl.guarantee(config) else None
+    """Theorem 4.1, with the constants of `theory`, for the named f and g, which are Lipschitz.
+
+    Nothing is known of imported functions: they may have any constant, or none.
+    """
+    named = config.objective in functions.OBJECTIVES and config.constraint in functions.CONSTRAINTS
+    return "[CON, Theorem 4.1]" if conrl.guarantee(config) and named else None
 
 
 LEARNER = Learner(

@@ -12,7 +12,8 @@ Deviations:
    exceed one, on any sample path: 'before-violation' stays out of an episode when what was used
    plus H times the largest cost of a step could exceed a budget; 'before-violation-step' plays the
    steps that surely fit and takes the null action from then on (it must exist in every state).
-3. epsilon above its theory value is allowed, below it nothing is proved.
+3. Any epsilon in [0, 1) is allowed; below its theory value, or with another stopping rule than the
+   paper's, no theorem is claimed.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Config(conrl.Config):
     stop : 'on-violation', 'before-violation' or 'before-violation-step'
     null_action, out_state : int
         Where the null action and its absorbing state are; -1 is the last.
+    sizes : (S, A, H, m), or () if unknown
+        Of the problem that `theory` was asked for: the `guarantee` is checked against them.
     """
 
     budgets: tuple[float, ...] = ()
@@ -58,10 +61,12 @@ class Config(conrl.Config):
     stop: str = "on-violation"
     null_action: int = -1
     out_state: int = -1
+    sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "budgets", tuple(self.budgets))  # JSON brings a list
+        for name in ("budgets", "sizes"):  # JSON brings lists
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.stop not in STOPS:
             raise ConfigError(f"stop must be one of {STOPS}, got {self.stop!r}")
         if self.stage_clip:
@@ -73,10 +78,18 @@ def aggregate_regret(spec: ProblemSpec, episodes: int, delta: float, c: float = 
 
     `c` is the absolute constant that the paper leaves open.
     """
-    S, A, H, k = spec.num_states, spec.num_actions, spec.horizon, episodes
-    log = math.log(S * A * H * (spec.num_costs + 1) * k / delta)
+    return c * _aggregate_regret(_sizes(spec), episodes, delta)
+
+
+def _sizes(spec: ProblemSpec) -> tuple[int, ...]:
+    return spec.num_states, spec.num_actions, spec.horizon, spec.num_costs
+
+
+def _aggregate_regret(sizes: tuple[int, ...], k: int, delta: float) -> float:
+    S, A, H, m = sizes
+    log = math.log(S * A * H * (m + 1) * k / delta)
     first = S * math.sqrt(A * H**3) * math.sqrt(math.log(k) * log) / math.sqrt(k)
-    return c * k * (first + S**1.5 * A * H**2 * math.sqrt(math.log(2) + log) / k)
+    return k * (first + S**1.5 * A * H**2 * math.sqrt(math.log(2) + log) / k)
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -89,7 +102,7 @@ def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
     wanted = aggregate_regret(spec, episodes, delta)
     return Config(
         delta=delta, budgets=budgets, episodes=episodes,
-        epsilon=wanted / smallest if smallest > 0 else math.inf,
+        epsilon=wanted / smallest if smallest > 0 else math.inf, sizes=_sizes(spec),
     )  # fmt: skip
 
 
@@ -111,6 +124,10 @@ def check(spec: ProblemSpec, config: Config) -> None:
             f"epsilon must be in [0, 1), got {config.epsilon:.6g}; Theorem 5.1 asks AggReg/min B = "
             f"{need:.6g}/{min(config.budgets):.6g}: it needs budgets above {need:.6g}. "
             "Give epsilon (preset 'tuned')"
+        )
+    if config.sizes not in ((), _sizes(spec)):
+        raise ConfigError(
+            f"sizes are {config.sizes}, expected those of the problem: {_sizes(spec)}"
         )
     starts = np.flatnonzero(spec.initial > 0)
     needed = np.arange(spec.num_states) if config.stop == STOPS[2] else starts
@@ -256,8 +273,12 @@ def _plan(state: State) -> None:
 
 
 def guarantee(config: Config) -> str | None:
-    """Theorem 5.1 for the constants of `theory`, which `check` accepts only if epsilon < 1."""
-    return "[CON, Theorem 5.1]" if conrl.guarantee(config) and config.epsilon < 1 else None
+    """Theorem 5.1 if AggReg(delta) / min_i B_i <= epsilon < 1, with the paper's stopping rule."""
+    if not conrl.guarantee(config) or not config.sizes or config.stop != "on-violation":
+        return None
+    wanted = _aggregate_regret(config.sizes, config.episodes, config.delta)
+    enough = wanted <= config.epsilon * min(config.budgets, default=0.0) * (1 + 1e-12)
+    return "[CON, Theorem 5.1]" if enough and config.epsilon < 1 else None
 
 
 LEARNER = Learner(
