@@ -13,10 +13,16 @@ from tests.random_models import random_stationary
 
 from tightrope import FiniteMDP
 from tightrope.errors import ConfigError, ModelError, Status
-from tightrope.model.chain import is_unichain, is_weakly_communicating, span
+from tightrope.model.chain import (
+    gain_and_bias,
+    is_unichain,
+    is_weakly_communicating,
+    policy_chain,
+    span,
+)
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, StochasticPolicy
 from tightrope.planning import evaluate, plan
-from tightrope.planning.criteria import frequencies, policy_gain_and_bias, state_values
+from tightrope.planning.criteria import frequencies, state_values
 from tightrope.problems import mars_rover
 
 GAIN_SOLVERS = ("policy-iteration", "value-iteration", "lp")
@@ -421,7 +427,8 @@ def test_bias_solves_the_optimality_equation_of_weakly_communicating_models():
         best = np.where(model.available, ahead, -np.inf).max(axis=1)
         scale = max(1.0, np.abs(model.rewards).max())
         assert np.abs(best - solution.bias - solution.state_values).max() <= 1e-8 * scale
-        gain, bias = policy_gain_and_bias(model, solution.policy)
+        chain, pays = policy_chain(model, solution.policy)
+        gain, bias = gain_and_bias(chain, pays[:, 0])
         assert span(gain) <= 1e-9 * scale
         assert np.array_equal(bias, solution.bias)
         if is_unichain(model):
@@ -436,3 +443,15 @@ def test_bad_input():
     staged = DeterministicPolicy(np.zeros((3, model.num_states), dtype=int))
     with pytest.raises(ModelError, match="policy has shape"):
         evaluate(model, staged)
+
+
+@pytest.mark.parametrize("criterion", ["average", "discounted", "total"])
+@pytest.mark.parametrize("tolerance", [-1.0, np.nan, np.inf, 1.0])
+def test_a_tolerance_that_is_no_relative_gap_is_refused(criterion, tolerance):
+    extra = {"discount": 0.9} if criterion == "discounted" else {}
+    model = FiniteMDP(transitions=[[[1.0]]], rewards=[[0.0]], criterion=criterion, **extra)
+    with pytest.raises(ConfigError, match="expected 0 <= tolerance < 1"):
+        plan(model, tolerance=tolerance)
+    if criterion != "total":
+        with pytest.raises(ConfigError, match="max_sweeps must be at least 1"):
+            plan(model, max_sweeps=0)

@@ -187,6 +187,8 @@ def test_mixture_equals_its_markov_policy():
 def test_unknown_solver():
     with pytest.raises(ConfigError, match="column-generation"):
         tr.plan(tr.problems.mars_rover(), solver="simplex")
+    with pytest.raises(ConfigError, match="no value-iteration: an episode has a last step"):
+        tr.plan(tr.problems.mars_rover(), solver="value-iteration")
 
 
 def test_large_model_takes_the_parallel_sweep():

@@ -239,6 +239,8 @@ def test_cliff_walking_and_taxi():
 
 def test_unknown_solver():
     with pytest.raises(ConfigError, match="solver for total models"):
+        plan(trap(4.0), solver="simplex")
+    with pytest.raises(ConfigError, match=r"no value iteration.*the last change bounds nothing"):
         plan(trap(4.0), solver="value-iteration")
 
 

@@ -11,7 +11,6 @@ from tightrope.model import chain
 from tightrope.model.policy import DeterministicPolicy, uniform_policy
 from tightrope.planning import evaluate, plan
 from tightrope.problems import access_control, admission_control, ergodic_mdp, riverswim
-from tightrope.problems.average import threshold_gain
 from tightrope.types import Episodic
 
 GAINS = {
@@ -68,6 +67,13 @@ def test_access_control_accepts_by_priority():
         for actions in itertools.product(range(2), repeat=2)
     )
     assert plan(small).value == pytest.approx(best, abs=1e-12)
+
+
+def threshold_gain(threshold, arrival, service, entry, holding):
+    """Gain of accepting below `threshold`: the queue is a truncated geometric law."""
+    law = (arrival / service) ** np.arange(threshold + 1)
+    law /= law.sum()
+    return arrival * entry * law[:-1].sum() - holding * (law @ np.arange(threshold + 1))
 
 
 @pytest.mark.parametrize("arrival", [0.3, 0.45, 0.7])

@@ -46,6 +46,10 @@ def test_continuous_gain_against_a_fine_grid(seed):
     found = continuous_gain(problem)
     assert 0 <= found.upper - found.lower <= 2e-10
     assert found.quadrature_error < 1e-10
+    # no grid sees below the least or above the largest bias; a crossing is the least of some
+    grid = (problem.features(np.linspace(0, 1, 100_003)) @ found.weights).max(axis=1)
+    assert np.ptp(grid) <= found.span + 1e-14
+    assert found.span == pytest.approx(np.ptp(grid), abs=1e-4)
     cells = 4000
     edges = np.linspace(0, 1, cells + 1)
     mass = np.diff(beta.cdf(edges, problem.alphas[:, None], problem.betas[:, None]), axis=1)

@@ -98,6 +98,11 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
             from tightrope.planning.knapsack import plan_knapsack
 
             return plan_knapsack(model, solver=solver, **options)
+        if solver in ("value-iteration", "policy-iteration"):
+            raise ConfigError(
+                f"episodic models have no {solver}: an episode has a last step, so one pass of "
+                "backward induction is exact; without costs solver='auto' is that pass"
+            )
         return plan_episodic(model, solver=solver, **options)
     if isinstance(model.criterion, Average):
         from tightrope.planning.average import plan_average

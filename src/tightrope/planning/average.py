@@ -81,6 +81,7 @@ def plan_average(
     """
     if solver not in SOLVERS:
         raise ConfigError(f"solver for average models must be one of {SOLVERS}, got {solver!r}")
+    constrained.check_settings(tolerance, max_sweeps)
     started = time.perf_counter()
     frame = frame_of(model)
     solver = choose_solver(model, solver)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tightrope.errors import ModelError, Status
+from tightrope.errors import ConfigError, ModelError, Status
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import MixturePolicy, Policy, mixture
 from tightrope.planning.criteria import evaluate_stationary
@@ -50,6 +50,14 @@ class Engine(NamedTuple):
     scale: FloatArray  #: (1 + m,) sizes of reward and costs of a policy
     stationary: Callable[[MixturePolicy], Policy]  #: one stationary policy in place of a mixture
     least: Callable[[], Least | None] | None = None  #: by a program, where responses may not exist
+
+
+def check_settings(tolerance: float, max_sweeps: int = 1) -> None:
+    """ConfigError unless the settings of a planner make sense."""
+    if not 0.0 <= tolerance < 1.0:
+        raise ConfigError(f"tolerance is a relative gap, expected 0 <= tolerance < 1, {tolerance=}")
+    if not max_sweeps >= 1:
+        raise ConfigError(f"max_sweeps must be at least 1, got {max_sweeps}")
 
 
 def plan(

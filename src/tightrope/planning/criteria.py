@@ -14,7 +14,6 @@ from tightrope.model.chain import (
     absorption,
     chain_classes,
     gain,
-    gain_and_bias,
     policy_chain,
     policy_table,
     solve_part,
@@ -60,14 +59,6 @@ def state_values(model: FiniteMDP, policy: Policy) -> FloatArray:
     if isinstance(model.criterion, Discounted):
         return discounted_values(chain, pays, model.criterion.discount)
     return _total_values(model, chain, pays)
-
-
-def policy_gain_and_bias(model: FiniteMDP, policy: Policy) -> tuple[FloatArray, FloatArray]:
-    """Gains (S,) and bias (S,) of the reward under a stationary policy; see `model.chain`."""
-    if isinstance(policy, MixturePolicy):
-        raise ModelError("a mixture has no bias: evaluate its components one by one")
-    chain, pays = policy_chain(model, policy)
-    return gain_and_bias(chain, pays[:, 0])
 
 
 def discounted_values(chain: sp.csr_array, pays: FloatArray, discount: float) -> FloatArray:

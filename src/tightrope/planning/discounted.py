@@ -64,6 +64,7 @@ def plan_discounted(
     """
     if solver not in SOLVERS:
         raise ConfigError(f"solver for discounted models must be one of {SOLVERS}, got {solver!r}")
+    constrained.check_settings(tolerance, max_sweeps)
     started = time.perf_counter()
     solver = choose_solver(model, solver)
     if model.num_costs:

@@ -73,8 +73,14 @@ def plan_total(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 1e-
     >>> plan_total(model).value
     -2.0
     """
+    if solver == "value-iteration":
+        raise ConfigError(
+            "the total criterion has no value iteration: without a discount the size of the last "
+            "change bounds nothing; policy iteration is exact: solver='policy-iteration'"
+        )
     if solver not in SOLVERS:
         raise ConfigError(f"solver for total models must be one of {SOLVERS}, got {solver!r}")
+    constrained.check_settings(tolerance)
     started = time.perf_counter()
     course = course_of(model)
     if model.num_costs:

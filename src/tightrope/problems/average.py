@@ -214,15 +214,3 @@ def admission_control(
         criterion=Average(),
         action_names=("reject", "accept"),
     )
-
-
-def threshold_gain(
-    threshold: int, arrival: float, service: float, entry: float, holding: float
-) -> float:
-    """Gain of accepting below `threshold` in `admission_control`, in closed form.
-
-    The queue is a truncated geometric law with ratio ``arrival / service``.
-    """
-    law = (arrival / service) ** np.arange(threshold + 1, dtype=np.float64)
-    law = law / law.sum()
-    return float(arrival * entry * law[:-1].sum() - holding * (law @ np.arange(threshold + 1)))

@@ -121,7 +121,7 @@ class ContinuousGain:
     weights : (d,)
         ``max_a phi(x, a)'weights`` is the optimal bias up to a constant.
     span : float
-        Of that bias.
+        Of that bias, exact but for rounding.
     quadrature_error : float
         Part of ``upper - lower`` that covers the integrals.
     iterations : int
@@ -171,6 +171,23 @@ def _moments(problem: ContinuousLinearMDP, edges: FloatArray) -> tuple[FloatArra
     return problem.shares @ mass, problem.shares @ first
 
 
+def _edges(values: FloatArray) -> FloatArray:
+    """Knots and crossings of lines between values (K, A) at the knots of [0, 1].
+
+    The largest of the lines is linear from one of these points to the next.
+    """
+    knots = np.linspace(0.0, 1.0, len(values))
+    left, right = values[:-1], values[1:]
+    points = [knots]
+    for a in range(values.shape[1]):
+        for b in range(a):
+            before, after = left[:, a] - left[:, b], right[:, a] - right[:, b]
+            cross = before * after < 0
+            share = before[cross] / (before[cross] - after[cross])
+            points.append(knots[:-1][cross] + share * np.diff(knots)[cross])
+    return np.unique(np.concatenate(points))
+
+
 def _integral_of_maximum(problem: ContinuousLinearMDP, weights: FloatArray) -> FloatArray:
     """(d,) integrals of ``max_a phi(x, a)'w`` against the measures, exact but for rounding.
 
@@ -178,16 +195,8 @@ def _integral_of_maximum(problem: ContinuousLinearMDP, weights: FloatArray) -> F
     them cross, and a linear function needs mass and first moment alone.
     """
     values = problem.table @ weights  # (K, A)
-    knots = np.linspace(0.0, 1.0, len(values))
     left, right = values[:-1], values[1:]
-    crossings = [knots]
-    for a in range(values.shape[1]):
-        for b in range(a):
-            before, after = left[:, a] - left[:, b], right[:, a] - right[:, b]
-            cross = before * after < 0
-            share = before[cross] / (before[cross] - after[cross])
-            crossings.append(knots[:-1][cross] + share * np.diff(knots)[cross])
-    edges = np.unique(np.concatenate(crossings))
+    knots, edges = np.linspace(0.0, 1.0, len(values)), _edges(values)
     middle = 0.5 * (edges[:-1] + edges[1:])
     best = (problem.features(middle) @ weights).argmax(axis=1)
     interval = np.minimum(np.searchsorted(knots, middle) - 1, len(knots) - 2)
@@ -222,16 +231,12 @@ def continuous_gain(
         step = fresh - weights
         error = QUADRATURE_ERROR * max(1.0, float(np.ptp(weights)))
         if np.ptp(step) < tolerance:
-            points = np.linspace(0.0, 1.0, len(problem.table))
-            at_knots = (problem.features(points) @ weights).max(axis=1)
-            # the maximum of linear pieces is convex between knots: its top is at a knot,
-            # its bottom may be at a crossing
-            grid = (problem.features(np.linspace(0, 1, 20_001)) @ weights).max(axis=1)
+            bias = (problem.features(_edges(problem.table @ weights)) @ weights).max(axis=1)
             return ContinuousGain(
                 lower=float(step.min()) - error,
                 upper=float(step.max()) + error,
                 weights=weights - weights.mean(),
-                span=float(at_knots.max() - grid.min()),
+                span=float(np.ptp(bias)),
                 quadrature_error=2 * error,
                 iterations=iteration,
             )
