@@ -16,6 +16,9 @@ import pytest
 
 import tightrope as tr
 from tightrope.cli import main
+from tightrope.errors import ConfigError
+from tightrope.experiment import Arm, Experiment
+from tightrope.learners.presets import PRESETS
 from tightrope.problems.registry import PROBLEMS
 
 
@@ -31,6 +34,12 @@ def call(capsys, monkeypatch):
         return exit_.value.code, out, err
 
     return run
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Runs are a second shorter each."""
+    monkeypatch.setattr("tightrope.plots.draw_figures", lambda folder: [])
 
 
 SMALL = ("--episodes", 12, "--seeds", 2, "--quiet")
@@ -321,7 +330,7 @@ def test_resume_keeps_what_is_finished_and_runs_the_rest(call, tmp_path):
     assert len(untouched) == 3
 
 
-def test_resume_extends_to_more_seeds(call, tmp_path):
+def test_resume_extends_to_more_seeds(call, tmp_path, no_figures):
     folder = tmp_path / "r"
     base = ("run", "mars-rover", "--learners", "uniform", "--episodes", 5, "--quiet", "--jobs", 1)
     assert call(*base, "--seeds", 1, "--out", folder)[0] == 0
@@ -329,7 +338,63 @@ def test_resume_extends_to_more_seeds(call, tmp_path):
     assert set(tr.load_results(folder)["seed"].to_pylist()) == {0, 1, 2}
 
 
-def test_another_experiment_in_the_folder(call, tmp_path):
+def _small_file(path, reward):
+    path.parent.mkdir()
+    tr.save(
+        tr.FiniteMDP(
+            transitions=np.ones((1, 2, 1)), axes="sas", rewards=[[0.0, reward]], initial=[1.0],
+            criterion="episodic", horizon=2,
+        ),
+        path,
+    )  # fmt: skip
+    return path
+
+
+def test_resume_refuses_another_model_or_setting(call, tmp_path, monkeypatch, no_figures):
+    """A file of the same name, or another constant of the preset: named, and nothing is lost."""
+    folder = tmp_path / "r"
+    a, b = (_small_file(tmp_path / x / "m.json", r) for x, r in (("a", 0.5), ("b", 0.75)))
+    rest = ("--learners", "conrl", "--episodes", 3, "--quiet", "--jobs", 1, "--out", folder)
+    assert call("run", a, *rest, "--seeds", 1)[0] == 0
+    kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    code, _, err = call("run", b, *rest, "--seeds", 3, "--resume")
+    assert code == 2
+    assert f"model is '{tr.load(a).content_hash}' there, '{tr.load(b).content_hash}' here" in err
+    with monkeypatch.context() as patch:
+        patch.setitem(PRESETS["conrl"], "tuned", {**PRESETS["conrl"]["tuned"], "bonus_scale": 0.5})
+        code, _, err = call("run", a, *rest, "--seeds", 3, "--resume")
+        assert code == 2
+        assert "config bonus_scale is 3e-06 there, 0.5 here" in err
+    with monkeypatch.context() as patch:
+        patch.setattr("tightrope.simulation.runner.__version__", "9")
+        code, _, err = call("run", a, *rest, "--seeds", 3, "--resume")
+        assert code == 2
+        assert "version is" in err
+    assert kept == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert call("run", a, *rest, "--seeds", 2, "--resume")[0] == 0
+
+
+def test_resume_leaves_no_finished_run_out(call, tmp_path, no_figures):
+    folder = tmp_path / "r"
+    base = ("run", _small_file(tmp_path / "a" / "m.json", 0.5), "--episodes", 3, "--quiet")
+    base += ("--jobs", 1, "--out", folder)
+    assert call(*base, "--learners", "oracle", "--seeds", 2)[0] == 0
+    for rest in (("uniform", "--seeds", 2), ("oracle", "--seeds", 1)):
+        code, _, err = call(*base, "--resume", "--learners", *rest)
+        assert code == 2
+        assert "finished runs that this command leaves out" in err
+    assert call(*base, "--learners", "uniform,oracle", "--seeds", 2, "--resume")[0] == 0
+    assert set(tr.load_results(folder)["learner"].to_pylist()) == {"oracle", "uniform"}
+
+
+def test_arms_have_names_of_their_own():
+    """Two files of one name would share their results."""
+    arms = [Arm(problem=f"{x}/m.json", learner="oracle", episodes=2) for x in "ab"]
+    with pytest.raises(ConfigError, match="names of their own"):
+        Experiment(name="x", arms=tuple(arms))
+
+
+def test_another_experiment_in_the_folder(call, tmp_path, no_figures):
     folder = tmp_path / "r"
     base = ("run", "mars-rover", "--learners", "uniform", *SMALL, "--jobs", 1, "--out", folder)
     assert call(*base)[0] == 0

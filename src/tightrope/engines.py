@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tightrope.experiment import model_of
 from tightrope.model.linear import ContinuousLinearMDP, finite_model
@@ -62,15 +63,18 @@ def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
     return job
 
 
-def prepare(jobs: list[Job]) -> tuple[dict[str, Solution | None], str]:
+def prepare(
+    jobs: list[Job],
+) -> tuple[dict[str, Solution | None], str, dict[str, dict[str, Any]]]:
     """The certified optimum of every arm, by label, after checking that every learner can run.
 
-    None where the optimum belongs to the run (of adversarial problems it is in hindsight). And the
-    unit of the runs' lengths: 'episodes', 'steps' of single streams, or both.
+    None where the optimum belongs to the run (of adversarial problems it is in hindsight). Then the
+    unit of the runs' lengths: 'episodes', 'steps' of single streams, or both; and the identity of
+    every arm's runs (see `simulation.runner.Run`), by label.
     Raises ConfigError or PlanError, before anything is played.
     """
     by_problem: dict[tuple[str, str], Solution | None] = {}
-    out, units = {}, set()
+    out, units, identities = {}, set(), {}
     for job in _one_an_arm(jobs):
         arm = job.arm
         key = (arm.problem, str(sorted(arm.parameters.items())))
@@ -79,8 +83,10 @@ def prepare(jobs: list[Job]) -> tuple[dict[str, Solution | None], str]:
             own = isinstance(model, AdversarialProblem | ContinuousLinearMDP)
             by_problem[key] = None if own else plan(finite_model(model))
         out[arm.label] = by_problem[key]
-        units.add("steps" if _session(job, out[arm.label]).ledger.windowed else "episodes")
-    return out, " and ".join(sorted(units))
+        session = _session(job, out[arm.label])
+        units.add("steps" if session.ledger.windowed else "episodes")
+        identities[arm.label] = session.identity
+    return out, " and ".join(sorted(units)), identities
 
 
 def run_jobs(

@@ -70,6 +70,12 @@ class Experiment:
     seed: int = 0
     delta: float = 0.1
 
+    def __post_init__(self) -> None:
+        labels = [arm.label for arm in self.arms]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise ConfigError(f"arms of an experiment need names of their own; twice: {twice[0]}")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `experiment.toml` holds them."""
         out = dataclasses.asdict(self)

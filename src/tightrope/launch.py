@@ -41,7 +41,8 @@ def launch(
 ) -> dict[str, Any]:  # fmt: skip
     """Run an experiment into a folder and return a summary.
 
-    Finished runs are kept whatever happens; `resume` runs only those that are missing.
+    Finished runs are kept whatever happens; `resume` runs only those that are missing, and refuses
+    a folder with runs of another model or setting, or with some that `experiment` leaves out.
 
     Raises
     ------
@@ -56,8 +57,8 @@ def launch(
     workers = default_workers() if workers is None else workers
     if workers < 1:
         raise ConfigError(f"jobs must be >= 1, got {workers}")
-    optima, unit = prepare(jobs_of(experiment))
-    open_folder(folder, experiment, resume=resume)
+    optima, unit, identities = prepare(jobs_of(experiment))
+    open_folder(folder, experiment, identities, resume=resume)
     jobs = [job for job in jobs_of(experiment) if not is_finished(folder, job)]
     stop = Event()
     finished: set[str] = set()

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ import tomli_w
 from tightrope.errors import ResultError
 from tightrope.experiment import Arm, Experiment
 from tightrope.learners.registry import split_name
-from tightrope.simulation.runner import Run
+from tightrope.simulation.runner import Run, difference
 
 LIBRARIES = ("tightrope", "numpy", "scipy", "numba", "highspy", "pyarrow")
 
@@ -73,10 +73,13 @@ def write_table(path: Path, table: pa.Table) -> None:
     write_atomic(path, buffer.getvalue())
 
 
-def open_folder(folder: Path, experiment: Experiment, *, resume: bool) -> None:
-    """Create the folder, or check that it holds this experiment.
+def open_folder(
+    folder: Path, experiment: Experiment, identities: Mapping[str, dict[str, Any]], *, resume: bool
+) -> None:
+    """Create the folder, or check that it holds this experiment; `identities` are those of the arms.
 
-    Raises ResultError if it holds another one, or results without `resume`.
+    Raises ResultError if it holds another one, or results without `resume`, or finished runs that
+    are not the experiment's.
     """
     record = folder / "experiment.toml"
     if folder.exists() and not folder.is_dir():
@@ -107,6 +110,7 @@ def open_folder(folder: Path, experiment: Experiment, *, resume: bool) -> None:
                 f"{folder} already holds results; --resume finishes or extends them, or choose "
                 "another --out"
             )
+        _check_parts(folder, experiment, identities)
     elif folder.is_dir() and any(folder.iterdir()):
         raise ResultError(f"{folder} is not empty and holds no experiment; choose another --out")
     try:
@@ -116,7 +120,34 @@ def open_folder(folder: Path, experiment: Experiment, *, resume: bool) -> None:
     write_atomic(record, tomli_w.dumps(experiment.to_dict()).encode())
 
 
+def _check_parts(
+    folder: Path, experiment: Experiment, identities: Mapping[str, dict[str, Any]]
+) -> None:
+    """ResultError unless every finished run is one of the experiment's, the same in all but time."""
+    arms = {job.label: job.arm.label for job in jobs_of(experiment)}
+    found = [path.name.removesuffix(".json") for path in sorted((folder / "parts").glob("*.json"))]
+    extra = [label for label in found if label not in arms]
+    if extra:
+        raise ResultError(
+            f"{folder} holds {len(extra)} finished runs that this command leaves out, first: "
+            f"{extra[0]}; --resume extends an experiment: name its learners and seeds too, or "
+            "choose another --out"
+        )
+    for label in found:
+        path = folder / "parts" / f"{label}.json"
+        try:
+            identity = json.loads(path.read_text()).get("identity", {})
+        except (OSError, ValueError) as error:
+            raise ResultError(f"{path} cannot be read: {error}") from error
+        if identity != identities[arms[label]]:
+            raise ResultError(
+                f"{folder} already holds another experiment: of {label}, "
+                f"{difference(identity, identities[arms[label]])}; choose another --out"
+            )
+
+
 def part_path(folder: Path, job: Job, suffix: str) -> Path:
+    """Where a run's file with this suffix is."""
     return folder / "parts" / f"{job.label}{suffix}"
 
 
@@ -157,6 +188,7 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
         "bounds": run.bounds,
         "notes": run.notes,
         "budgets": run.budgets,
+        "identity": run.identity,
     }
     text = json.dumps(record, indent=1, default=float)
     write_atomic(part_path(folder, job, ".json"), text.encode())
@@ -216,7 +248,7 @@ def _arms(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     arms: dict[str, dict[str, Any]] = {}
     for record in records:
         own = ("seed", "seconds", "updates", "state_bytes", "bounds", "notes", "budgets")
-        kept = {k: v for k, v in record.items() if k not in own}
+        kept = {k: v for k, v in record.items() if k not in (*own, "identity")}
         kept["optimum"] = {k: v for k, v in kept["optimum"].items() if k != "seconds"}
         kept["config"] = {k: v for k, v in kept["config"].items() if k != "seed"}
         arms.setdefault(json.dumps(kept, sort_keys=True), kept)

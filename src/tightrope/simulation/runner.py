@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tightrope import __version__
 from tightrope.errors import ConfigError, ResultError
 from tightrope.learners.protocol import Info, Learner, restore_state, state_arrays
 from tightrope.learners.registry import make_config, split_name
@@ -70,6 +71,9 @@ class Run:
         The theorem whose constants were used.
     state_bytes : int
         What the learner remembers at the end: the arrays of its state.
+    identity : dict
+        What a run must share with another to be the same but for the seed: the model's hash,
+        learner, configuration as asked for, length, feedback and version.
     """
 
     problem: str
@@ -88,6 +92,7 @@ class Run:
     bounds: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     budgets: dict[str, Any] | None = None
+    identity: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -110,6 +115,7 @@ class Session:
     seconds: float = 0.0
     info_rows: dict[str, FloatArray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  #: about estimated constants
+    identity: dict[str, Any] = field(default_factory=dict)  #: see `Run`
 
 
 def start(
@@ -158,6 +164,14 @@ def start(
     optimum.require_solved()
     stream = isinstance(world, StreamWorld | PointWorld)
     chosen, config = make_config(learner, spec, episodes=total, delta=delta, **changes)
+    identity = {
+        "model": model.content_hash,
+        "learner": learner,
+        "config": config_json(config),  # before what depends on the seed is filled in
+        "episodes": total,
+        "feedback": world.feedback,
+        "version": __version__,
+    }
     _check_kind(chosen, model)
     config = told(model, chosen, config, optimum)
     if any(item.name == "seed" for item in dataclasses.fields(config)):
@@ -195,6 +209,7 @@ def start(
             steps=getattr(model, "horizon", 1) if not stream else 1,
             windowed=stream,
         ),
+        identity=_as_json(identity),
         notes=notes,
     )
 
@@ -328,6 +343,7 @@ def finish(session: Session) -> Run:
         bounds=bounds,
         notes=notes,
         budgets=budgets,
+        identity=session.identity,
     )
 
 
@@ -423,7 +439,7 @@ def save(session: Session, path: str | Path) -> None:
     written = session.ledger.written
     arrays.update({f"world/{name}": value for name, value in session.world.arrays().items()})
     arrays.update({f"info/{name}": v[:written] for name, v in session.info_rows.items()})
-    arrays["identity"] = np.array(json.dumps(_identity(session)))
+    arrays["identity"] = np.array(json.dumps({**session.identity, "seed": session.seed}))
     arrays["seconds"], arrays["updates"] = np.array(session.seconds), np.array(session.updates)
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
@@ -440,9 +456,9 @@ def resume(session: Session, path: str | Path) -> None:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ResultError(f"{path} is no saved session: {error}") from error
-    identity = json.loads(str(arrays["identity"]))
-    if identity != json.loads(json.dumps(_identity(session))):
-        raise ResultError(f"{path} was saved by another run: {identity}")
+    found, wanted = json.loads(str(arrays["identity"])), {**session.identity, "seed": session.seed}
+    if found != wanted:
+        raise ResultError(f"{path} was saved by another run: {difference(found, wanted)}")
 
     def group(prefix: str) -> dict[str, np.ndarray]:
         return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -456,13 +472,23 @@ def resume(session: Session, path: str | Path) -> None:
     session.seconds, session.updates = float(arrays["seconds"]), int(arrays["updates"])
 
 
-def _identity(session: Session) -> dict[str, Any]:
-    """What must agree for a saved session to be continued."""
-    return {
-        "model": session.model.content_hash,
-        "learner": session.name,
-        "config": config_json(session.config),
-        "episodes": session.episodes,
-        "seed": session.seed,
-        "feedback": session.world.feedback,
-    }
+def difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """In words, where the identities of two runs differ.
+
+    >>> difference({"seed": 1, "config": {"clip": 0}}, {"seed": 1, "config": {"clip": 2}})
+    'config clip is 0 there, 2 here'
+    """
+    flat = [
+        {k: v for k, v in one.items() if k != "config"}
+        | {f"config {k}": v for k, v in one.get("config", {}).items()}
+        for one in (found, wanted)
+    ]
+    names = dict.fromkeys([*flat[0], *flat[1]])
+    values = [(name, *(one.get(name) for one in flat)) for name in names]
+    return ", ".join(f"{name} is {a!r} there, {b!r} here" for name, a, b in values if a != b)
+
+
+def _as_json(values: dict[str, Any]) -> dict[str, Any]:
+    """What reading them from JSON gives."""
+    out: dict[str, Any] = json.loads(json.dumps(values, default=float))
+    return out
