@@ -201,6 +201,7 @@ MISTAKES = [
     (("plan", "nowhere.npz"), "nowhere.npz"),
     (("plan", "mars-rover", "--capacity", "costs=1"), "no cost of this model: cost"),
     (("plan", "mars-rover", "--capacity", "cost"), "NAME=NUMBER"),
+    (("plan", "mars-rover", "--criterion", "average"), "(--capacity cost=X)"),
     (("plan", "mars-rover", "--solver", "cplex"), "cplex"),
     (("plan", "mars-rover", "--bogus"), "--bogus"),
     (("run", "mars-rover", "--learners", "conrol"), "did you mean 'conrl'"),

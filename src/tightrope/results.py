@@ -76,7 +76,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 def open_folder(
     folder: Path, experiment: Experiment, identities: Mapping[str, dict[str, Any]], *, resume: bool
 ) -> None:
-    """Create the folder, or check that it holds this experiment; `identities` are those of the arms.
+    """Create the folder, or check that it holds this experiment; `identities` are the arms'.
 
     Raises ResultError if it holds another one, or results without `resume`, or finished runs that
     are not the experiment's.
@@ -123,7 +123,7 @@ def open_folder(
 def _check_parts(
     folder: Path, experiment: Experiment, identities: Mapping[str, dict[str, Any]]
 ) -> None:
-    """ResultError unless every finished run is one of the experiment's, the same in all but time."""
+    """ResultError unless every finished run is one of the experiment's, as it would be run now."""
     arms = {job.label: job.arm.label for job in jobs_of(experiment)}
     found = [path.name.removesuffix(".json") for path in sorted((folder / "parts").glob("*.json"))]
     extra = [label for label in found if label not in arms]

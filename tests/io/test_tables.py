@@ -103,6 +103,16 @@ def test_the_preamble_and_the_arguments(tmp_path):
     assert load(path, criterion="episodic", horizon=4).horizon == 4
 
 
+def test_capacities_of_the_table_are_for_its_criterion(tmp_path):
+    head = '# tightrope: {"criterion": "average", "capacities": {"wear": 0.5}}\n'
+    path = tmp_path / "costs.csv"
+    path.write_text(head + "state,action,next_state,probability,reward,cost:wear\n0,0,0,1,5,1\n")
+    assert load(path).capacities == load(path, criterion="average").capacities == [0.5]
+    with pytest.raises(ModelError, match="capacities are missing"):
+        load(path, criterion="total")
+    assert load(path, criterion="total", capacities={"wear": 2}).capacities == [2]
+
+
 def test_states_without_lines(tmp_path):
     text = COMMON + "1,1,2,1,0\n"
     with pytest.raises(ModelError, match=r"state 2 has no action; .*deadlock='absorb'"):

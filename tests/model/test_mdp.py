@@ -331,7 +331,7 @@ def test_arrays_are_read_only_and_do_not_follow_the_users():
 
 def test_replace():
     model = build(**COST, rewards=None, rewards_next=np.ones((3, 2, 3)))
-    changed = model.replace(rewards=R, criterion=Episodic(5))
+    changed = model.replace(rewards=R, criterion=Episodic(5), capacities=[1.0])
     assert changed.rewards_next is None
     assert changed.criterion == Episodic(5)
     assert model.replace().content_hash == model.content_hash
@@ -346,6 +346,21 @@ def test_replace():
     assert build().replace(costs=model.costs, capacities=[1]).num_costs == 1
     with pytest.raises(ModelError, match="capacities are missing"):
         model.replace(costs=two)
+
+
+def test_a_capacity_belongs_to_its_criterion():
+    """One an episode is none a step: another criterion needs every capacity anew."""
+    model = build(**COST, criterion=Episodic(2))
+    (name,), (value,) = model.cost_names, model.capacities
+    for criterion in (Average(), Discounted(0.9), "total"):
+        with pytest.raises(ModelError, match=f"capacity {value:g} of cost '{name}' is meant for"):
+            model.replace(criterion=criterion)
+    assert model.replace(criterion="average", capacities={name: 0.1}).capacities == [0.1]
+    assert model.replace(criterion="average", capacities=[0.1]).capacities == [0.1]
+    assert model.replace(criterion="average", costs=None).num_costs == 0
+    assert model.replace(criterion=Episodic(5)).capacities == [value]
+    with pytest.raises(ModelError, match="averge"):
+        model.replace(criterion="averge")
 
 
 @pytest.mark.parametrize(

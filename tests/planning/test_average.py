@@ -175,7 +175,7 @@ def test_a_capacity_of_the_average_criterion_is_per_step(capacity, right):
 
 def test_equal_gains_are_certified_however_slow_the_way():
     """Nine absorbing cells of one gain; a careful policy wanders for millions of steps."""
-    solution = plan(mars_rover().replace(criterion="average"))
+    solution = plan(mars_rover().replace(criterion="average", capacities=[0.3]))
     assert solution.status is Status.SOLVED
     assert solution.value == pytest.approx(1 / 30, abs=1e-12)
     assert solution.gap <= 1e-12

@@ -56,7 +56,7 @@ def test_the_table_of_an_episodic_plan_earns_what_the_plan_earns(problem):
     [(tr.Average(), 1.0), (tr.Discounted(0.9), 10.0), (tr.Episodic(4), 4.0)],
 )
 def test_visits_add_up(criterion, total):
-    model = CHOICE.replace(criterion=criterion)
+    model = CHOICE.replace(criterion=criterion, capacities=CHOICE.capacities)
     policy = uniform_policy(model.available)
     assert visits(model, policy).sum() == pytest.approx(total)
     table = policy_table(model, policy)
@@ -72,7 +72,7 @@ def test_visits_before_the_end():
 
 
 def test_a_discounted_mixture_is_one_policy():
-    model = CHOICE.replace(criterion=tr.Discounted(0.9))
+    model = CHOICE.replace(criterion=tr.Discounted(0.9), capacities=CHOICE.capacities)
     (part,) = parts_of(model, HALVES)
     wanted = tr.evaluate(model, HALVES)
     found = tr.evaluate(model, StochasticPolicy(part.table[0]))

@@ -33,7 +33,7 @@ from tightrope.io.arrays import check_keys, field_value, parse_json
 from tightrope.io.entries import Entries, Parts, assemble
 from tightrope.io.files import MAX_BYTES, decode, read_bytes, write_whole
 from tightrope.model.mdp import FiniteMDP
-from tightrope.types import IntArray
+from tightrope.types import CRITERION_NAMES, IntArray
 
 IDS = {
     "state": ("idstatefrom", "state"),
@@ -82,9 +82,12 @@ def load_csv(
     """
     table = _read(path, read_bytes(path, max_bytes), cost_columns)
     extra = dict(table.extra)
-    if "criterion" in fields:  # its parameter comes with it
+    if "criterion" in fields:  # its parameter comes with it, and the unit of capacities
         extra.pop("horizon", None)
         extra.pop("discount", None)
+        kind = CRITERION_NAMES.get(type(fields["criterion"]), fields["criterion"])
+        if extra.get("criterion", kind) != kind:
+            extra.pop("capacities", None)
     fields = {**extra, **fields}
     if "criterion" not in fields:
         raise ModelError(

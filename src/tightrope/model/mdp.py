@@ -372,9 +372,12 @@ class FiniteMDP:
         """A copy with other values for some of the constructor's keywords.
 
         `capacities` and `senses` may be mappings that name only those that change. Replacing
-        `rewards` or `costs` drops the realised values that belonged to the old ones.
+        `rewards` or `costs` drops the realised values that belonged to the old ones. With another
+        kind of criterion every capacity is asked for anew: one an episode is none a step.
         """
         fields = self.to_dict()
+        said = changes.get("capacities")
+        anew = said if isinstance(said, Mapping) else () if said is None else self.cost_names
         for key in ("capacities", "senses"):
             wanted = changes.get(key)
             if isinstance(wanted, Mapping) and not isinstance(changes.get("costs"), Mapping):
@@ -389,9 +392,20 @@ class FiniteMDP:
             if isinstance(changes["costs"], Mapping) or count != self.num_costs:
                 for name in ("cost_names", "capacities", "senses"):
                     fields.pop(name, None)
-        if changes.get("criterion", fields["criterion"]) != fields["criterion"]:
+        kind = changes.get("criterion", fields["criterion"])
+        if kind != fields["criterion"]:
             fields.pop("horizon", None)
             fields.pop("discount", None)
+        kind = CRITERION_NAMES.get(type(kind), kind)
+        others = {*CRITERION_NAMES.values()} - {fields["criterion"]}
+        if kind in others and "capacities" in fields:
+            for name, value in zip(self.cost_names, self.capacities):
+                if name not in anew:
+                    raise ModelError(
+                        f"capacity {value:g} of cost '{name}' is meant for criterion "
+                        f"{self.criterion}, not for '{kind}': give its capacity anew "
+                        f"(--capacity {name}=X)"
+                    )
         if changes.get("transitions") is not None:
             for part in ("data", "indices", "indptr", "shape"):
                 fields.pop(f"transitions_{part}")
