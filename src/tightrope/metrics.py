@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.errors import ConfigError
+from tightrope.errors import ConfigError, unknown_name
 from tightrope.kernels.ledger import accumulate
 from tightrope.types import FloatArray, IntArray
 
@@ -81,7 +81,6 @@ class Ledger:
         self, grid: IntArray, optimum: float, capacities: FloatArray, signs: FloatArray,
         *, steps: int, windowed: bool = False,
     ) -> None:  # fmt: skip
-        m = capacities.size
         m = capacities.size
         self.grid, self.steps, self.windowed = grid, steps, windowed
         self.benchmark = (float(optimum), np.array(capacities), np.array(signs))
@@ -200,9 +199,22 @@ def hinge_of_sum(violation: FloatArray) -> FloatArray:
 def window_mean(columns: Any, name: str, first: int, last: int) -> float:
     """Mean per episode of an exact quantity over episodes first..last, from the cumulative column.
 
-    `name` is 'reward' (from `regret`; needs `optimum` in columns), or a cumulative column. Both
-    first - 1 and last must be on the recording grid (0 counts as on it).
+    `name` is a cumulative column: `regret`, `violation_0`, `violation_plus_0`, `sampled_reward` ...
+    The mean reward is the optimum minus that of `regret`; the mean cost is the capacity plus that
+    of `violation_0` (minus, for a floor). Both first - 1 and last must be on the recording grid (0
+    counts as on it).
+
+    Raises ConfigError for other columns and for episodes off the grid.
     """
+    if not name.startswith(("regret", "violation_", "sampled_")):
+        raise ConfigError(
+            f"'{name}' is not cumulative: take the mean of 'regret' from the optimum for the "
+            "reward, add that of 'violation_i' to the capacity for a cost"
+        )
+    if name not in columns:
+        raise unknown_name("column", name, columns)
+    if not 1 <= first <= last:
+        raise ConfigError(f"expected 1 <= first <= last, got {first} and {last}")
     episode = np.asarray(columns["episode"])
     values = np.asarray(columns[name], dtype=np.float64)
 

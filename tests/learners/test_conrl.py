@@ -119,6 +119,36 @@ def test_theory_is_labelled_with_its_theorem():
     # the first optimistic value is far above H without the stage clip, and at most the sum with it
     assert result.diagnostics["optimistic_value"][0] > 30
     assert clipped.diagnostics["optimistic_value"][0] <= 30 * 31 / 2 + 1e-9
+    # optimistic values in the thousands: the gap is relative, as everywhere
+    assert result.diagnostics["planning_gap"].min() >= 0
+    assert result.diagnostics["planning_gap"].max() <= 1e-8
+    assert conrl.relative_gap(200.0, 201.0) == 0.005
+    assert conrl.relative_gap(0.0, -1e-12) == 0.0
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_the_stage_clip_keeps_floors_optimistic(horizon):
+    """Nothing is known, so no floor may look out of reach; its cost is clipped at H - h + 1."""
+    model = tr.FiniteMDP(
+        transitions=np.ones((1, 2, 1)), rewards=[[1.0, 0.0]], costs={"use": [[0.0, 1.0]]},
+        capacities={"use": 0.5 * horizon}, senses={"use": ">="}, criterion=tr.Episodic(horizon),
+    )  # fmt: skip
+    result = tr.run(model, "conrl@theory", episodes=20, stage_clip=True)
+    assert result.diagnostics["infeasible_plans"][-1] == 0
+    spec = model.spec()
+    config = conrl.Config(stage_clip=True)
+    costs = conrl.optimistic_model(spec, config, empty_counts(spec), 1).costs
+    assert costs[0, :, 0, 0] == pytest.approx(-np.arange(horizon, 0, -1.0))
+    ceiling = model.replace(senses={"use": "<="}).spec()
+    costs = conrl.optimistic_model(ceiling, config, empty_counts(ceiling), 1).costs
+    assert costs[0, :, 0, 0] == pytest.approx(-np.arange(horizon - 1, -1, -1.0))
+
+
+@pytest.mark.parametrize("name", ["bonus_scale", "unvisited_bonus", "delta"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, "1", True])
+def test_constants_that_are_no_numbers(name, value):
+    with pytest.raises(ConfigError, match=name):
+        conrl.Config(**{name: value})
 
 
 def test_huge_exact_counts_make_it_play_optimally():

@@ -80,6 +80,12 @@ def test_window_mean():
     assert window_mean(columns, "regret", 1, 5) == pytest.approx(0.02)
     with pytest.raises(ConfigError, match="episode 7 is not on the recording grid"):
         window_mean(columns, "regret", 2, 7)
+    with pytest.raises(ConfigError, match="'reward' is not cumulative"):
+        window_mean(columns, "reward", 1, 5)
+    with pytest.raises(ConfigError, match="did you mean 'violation_0'"):
+        window_mean(columns, "violation_7", 1, 5)
+    with pytest.raises(ConfigError, match="first <= last"):
+        window_mean(columns, "regret", 5, 4)
 
 
 @pytest.mark.parametrize("total", [1, 7, 5_000, 5_001, 20_000, 1_000_000])

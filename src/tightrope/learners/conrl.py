@@ -11,13 +11,15 @@ Deviations:
    which Eq. (14) is infeasible).
 2. If the optimistic model is infeasible, the policy of least violation is played and counted in
    `infeasible_plans` (the paper assumes that the confidence sets hold).
-3. Constraints may be floors (``>=``): the bonus is then added to the cost.
+3. Constraints may be floors (``>=``): the bonus is then added to the cost. Theorem 3.4 holds as it
+   stands: a floor x on the cost c is the capacity H - x on 1 - c.
 The proof of Theorem 3.4 uses optimistic values of at most H, which nothing enforces; the switch
 `stage_clip` bounds them without losing optimism or linearity and is off in `theory`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +33,7 @@ from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.mdp import Tables
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy
 from tightrope.planning import column_generation
-from tightrope.types import Episodic, FloatArray, IntArray, ProblemSpec
+from tightrope.types import Episodic, FloatArray, IntArray, ProblemSpec, as_number
 
 RANGE_EPS = 1e-9
 ONE_EPISODE = Stop("episodes", 1)
@@ -52,7 +54,8 @@ class Config:
     unvisited_bonus : float or None
         Bonus of pairs never visited, not multiplied by `bonus_scale`; None takes the formula.
     stage_clip : bool
-        Bound the optimistic reward of step h by H - h + 1 and the cost from below by -(H - h).
+        Bound the optimistic reward of step h (from 1), and the cost of a floor, by H - h + 1 from
+        above, and the cost of a capacity by -(H - h) from below.
     """
 
     delta: float = 0.1
@@ -62,12 +65,16 @@ class Config:
     stage_clip: bool = False
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.delta < 1.0:
+        if not 0.0 < as_number(self.delta, "delta") < 1.0:
             raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
         if self.bonus not in ("eq9", "flat"):
             raise ConfigError(f"bonus must be 'eq9' or 'flat', got {self.bonus!r}")
-        if self.bonus_scale < 0 or (self.unvisited_bonus or 0.0) < 0:
-            raise ConfigError("bonus_scale and unvisited_bonus must be >= 0")
+        for name in ("bonus_scale", "unvisited_bonus"):
+            value = getattr(self, name)
+            if value is None and name == "unvisited_bonus":
+                continue
+            if not 0.0 <= as_number(value, name) < math.inf:
+                raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -195,7 +202,8 @@ def optimistic_model(spec: ProblemSpec, config: Config, counts: Counts, episode:
     if config.stage_clip:
         left: FloatArray = np.arange(spec.horizon, 0, -1.0)[:, None, None]  # H - h + 1
         rewards = np.minimum(rewards, left)
-        costs = np.maximum(costs, 1.0 - left)
+        # what a capacity's cost can be later is at most H - h, what a floor's (signed) can be is 0
+        costs = np.maximum(costs, (spec.signs[:, None, None, None] > 0) - left)
     return Tables(
         counts.start, counts.stop, counts.successors, counts.p_hat, rewards, costs,
         np.array(spec.available), np.array(spec.initial),
@@ -219,12 +227,17 @@ def solve(state: Any, tables: Tables, limits: FloatArray) -> None:
     state.basic, state.weights = found.slots.size, found.weights
     state.replans += 1
     state.dynamic_programs += found.programs
-    state.gap = found.upper - found.lower
+    state.gap = relative_gap(found.lower, found.upper)
     if found.status is Status.INFEASIBLE:
         state.infeasible_plans += 1
         state.value = float(found.weights @ found.values[:, 0])
     else:
         state.multipliers, state.value = found.multipliers, found.lower
+
+
+def relative_gap(lower: float, upper: float) -> float:
+    """What `Solution.gap` is, of a plan that earns `lower`."""
+    return max(0.0, upper - lower) / max(1.0, abs(lower))
 
 
 def guarantee(config: Config) -> str | None:

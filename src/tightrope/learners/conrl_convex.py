@@ -148,7 +148,7 @@ def _plan(state: State) -> None:
     found = solve(reach, master, actions, tolerance=config.tolerance)
     state.actions, state.weights = found.actions, found.weights
     state.dynamic_programs += found.programs
-    state.gap = found.upper - found.lower
+    state.gap = conrl.relative_gap(found.lower, found.upper)
     if found.status is Status.INFEASIBLE:
         state.infeasible_plans += 1
     else:

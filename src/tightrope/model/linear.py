@@ -122,10 +122,6 @@ class ContinuousLinearMDP:
             knowledge={**known, **self.knowledge},
         )
 
-    def mean_rewards(self, points: FloatArray) -> FloatArray:
-        """(n, A) mean rewards at points (n,)."""
-        return self.features(points) @ self.theta
-
 
 @dataclass(frozen=True, eq=False)
 class LinearPolicy:
