@@ -156,7 +156,7 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
                 "learner": group_name(arm["learner"], arm["preset"]),
                 "guarantee": arm["guarantee"],
                 "window": int(arm["episodes"] - before),
-                "unit": "steps" if rows["steps"][0] == rows["episode"][0] else "episodes",
+                "unit": arm["unit"],
                 "reward": -mean("regret", -optimum["value"]),
                 "optimum": optimum["value"],
                 "costs": {

@@ -321,14 +321,15 @@ def _bounds_figure(problem: str, rows: pa.Table, entries: list[dict[str, Any]]) 
             own = [e for e in entries if (e["learner"], e["preset"]) == (learner, preset)]
             row = next(r for r in own[0]["bounds"] if r["quantity"] == quantity)
             top = per_episode * own[0]["episodes"]
-            level = top if row["bound"] is None else min(row["bound"], top)
             colour, style = COLOURS[i], "-" if own[0]["guarantee"] else (0, (4, 1.5))
-            label = group_name(learner, preset)
+            label = group_name(learner, preset) + (", no bound" if row["bound"] is None else "")
             axes.plot(runs[0][0], mean, color=colour, ls=style, lw=1.3, label=label)
+            if row["bound"] is None:
+                continue
             word = row["source"].split(", probability")[0]
             word += "" if row["proved"] else " (formula only)"
             axes.plot(
-                [own[0]["episodes"]], [level], "v", color=colour, ms=6,
+                [own[0]["episodes"]], [min(row["bound"], top)], "v", color=colour, ms=6,
                 label=f"min(bound, L T), {word}",
             )  # fmt: skip
         axes.legend(loc="upper left", fontsize=6)

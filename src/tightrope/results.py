@@ -179,6 +179,8 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
         "guarantee": run.guarantee,
         "seed": run.seed,
         "feedback": run.feedback,
+        "unit": run.unit,
+        "scale": run.scale,
         "config": run.config,
         "optimum": run.optimum.to_json(),
         "episodes": int(run.columns["episode"][-1]),

@@ -405,8 +405,8 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """measured / bound."""
-        return self.measured / self.bound if self.bound else math.nan
+        """measured / bound; NaN without a bound."""
+        return self.measured / self.bound if self.bound and self.bound < math.inf else math.nan
 
 
 def to_json(row: Row) -> dict[str, object]:
@@ -427,10 +427,10 @@ def to_json(row: Row) -> dict[str, object]:
 
 
 def worst_of_seeds(tables: list[list[dict[str, object]]]) -> list[dict[str, object]]:
-    """Row by row the seed with the largest measured value (the least for a promised share)."""
+    """Row by row the seed with the largest measured value (the least of rho and of shares)."""
     out = []
     for same in zip(*tables):
-        sign = -1.0 if str(same[0]["quantity"]).startswith("reward") else 1.0
+        sign = -1.0 if str(same[0]["quantity"]).startswith(("reward", "rho")) else 1.0
         values = [r["measured"] for r in same]
         place = max(
             range(len(same)),
@@ -444,9 +444,7 @@ def table_text(rows: list[dict[str, object]]) -> str:
     """The table of measured value, bound and ratio as plain text."""
 
     def shown(value: object) -> str:
-        return (
-            "inf" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-        )
+        return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
     head = ("quantity", "measured", "bound", "ratio", "source", "proved", "note")
     cells = [head] + [

@@ -134,7 +134,8 @@ def test_sums_that_need_the_truth(world):
             draws = np.random.default_rng(1)
             both.append(
                 tuple(
-                    np.zeros(size) for size in (shape, (m, *shape), 1, 1, shape, 1, (3, *shape), 3)
+                    np.zeros(size)
+                    for size in (shape, (m, *shape), 1, 1, 1, (m, *shape), shape, 1, (3, *shape), 3)
                 )
             )
             for episode in (1, 2, 3):
@@ -145,4 +146,6 @@ def test_sums_that_need_the_truth(world):
         for left, right in zip(*both):
             np.testing.assert_allclose(left, right)
         assert both[0][2][0] == pytest.approx(multipliers.sum())
-        assert (both[0][6][1:] != 0).any(axis=(1, 2)).all()
+        assert (both[0][8][1:] != 0).any(axis=(1, 2)).all()
+        assert (both[0][4][0] != 0.0) == bool(multipliers.size)
+        assert (both[0][5] != 0.0).any() == bool(multipliers.size)

@@ -8,6 +8,7 @@ import pytest
 
 from tightrope import theory
 from tightrope.errors import ConfigError
+from tightrope.estimation.visits import l1_radius
 from tightrope.learners import pdgd_ops, uc_o_gdps, uc_o_reps
 from tightrope.learners.protocol import Experience, restore_state, state_arrays
 from tightrope.learners.registry import make_config
@@ -71,6 +72,7 @@ def test_pdgd_ops_follows_algorithm_2():
         np.testing.assert_allclose(table[mass == 0], 0.5)
         seen = episode(rng, table)
         r, g = seen.reward_tables[0], seen.constraint_tables[0]
+        before = lam
         loss = np.einsum("i,ixa->xa", lam, g) - r
         largest = max(largest, np.abs(loss).max())
         step = 1.0 / (largest * (5 * 18 / 3) * 0.01 * math.sqrt(T))
@@ -89,7 +91,7 @@ def test_pdgd_ops_follows_algorithm_2():
         assert info["epoch"] == epoch
         assert info["step"] == pytest.approx(step)
         np.testing.assert_allclose(state.multipliers, lam, atol=1e-12)
-        np.testing.assert_allclose(info["multipliers"], lam, atol=1e-12)
+        np.testing.assert_allclose(info["multipliers"], before, atol=1e-12)  # lambda_t
         for (x, a), n in N_epoch.items():
             width = [3, 4, 1][WORLD.layers[x]]
             radius = 0.1 * math.sqrt(2 * width * math.log(T * 18 / 0.05) / n)
@@ -237,6 +239,28 @@ def test_more_episodes_than_declared_need_doubling(module):
     assert (run.state.episodes, run.state.began) == (160, 140)
     assert run.guarantee is None
     assert run.state.counts.sum() == 141 * WORLD.num_layers  # the counters stay
+
+
+@pytest.mark.parametrize("module", LEARNERS)
+def test_a_restart_is_complete_before_the_next_episode_is_played(module):
+    config = make(module, 20, doubling=True, **TUNED)
+    fresh = module.init(SPEC, config)
+    state = play(PROBLEM, module.LEARNER, config, episodes=20, seed=0).state
+    assert (state.episodes, state.began) == (40, 20)
+    np.testing.assert_array_equal(state.q_hat, fresh.q_hat)  # which episode 21 plays
+    np.testing.assert_array_equal(state.multipliers, 0.0 * fresh.multipliers)
+    np.testing.assert_array_equal(state.frozen, state.counts)
+    np.testing.assert_array_equal(
+        state.radii, l1_radius(state.counts, SPEC.layers, 40, 0.05, config.radius_scale)
+    )
+    assert getattr(state, "largest_loss", 0.0) == 0.0
+    again = restore_state(module.LEARNER, SPEC, config, state_arrays(state))
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        seen = episode(rng, module.policy(state).probabilities)
+        state, _ = module.update(state, seen)
+        again, _ = module.update(again, seen)
+    np.testing.assert_array_equal(state.q_hat, again.q_hat)
 
 
 @pytest.mark.parametrize("module", LEARNERS)

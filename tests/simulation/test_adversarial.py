@@ -4,21 +4,27 @@ import dataclasses
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tightrope import theory
 from tightrope.errors import ConfigError, ModelError, PlanError
 from tightrope.experiment import Arm, Experiment
 from tightrope.learners.registry import make_config
+from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.layered import best_policy, occupancy_of
 from tightrope.problems import loop_free, sequences
 from tightrope.problems.adversarial import (
     AdversarialProblem,
     always_safe_plan,
+    feasibility_margin,
     hindsight_plan,
 )
-from tightrope.simulation import runner
+from tightrope.results import load_meta
+from tightrope.simulation import adversarial, runner
 from tightrope.simulation.adversarial import play
+from tightrope.simulation.bounds import bounds_of
+from tightrope.types import Episodic
 
 WORLD = loop_free.random_layered(
     layers=(1, 3, 4, 1), num_actions=2, num_constraints=2, rho=0.8, seed=3
@@ -95,6 +101,7 @@ def test_resume_equals_not_stopping(learner, tmp_path):
     for name in left.columns:
         np.testing.assert_array_equal(left.columns[name], right.columns[name])
     assert left.bounds == right.bounds
+    assert left.notes == right.notes
 
 
 def test_adaptive_optimum_comes_from_what_was_played():
@@ -196,6 +203,123 @@ def test_bounds_are_saved_with_the_run():
     assert "Theorem 7" in theory.table_text(result.bounds)
 
 
+def test_errors_of_the_averages_and_the_dual_regret_are_measured():
+    """E^r, E^G and R^D of a run, worked out again from the tables of the sequences."""
+    problem = loop_free.stochastic_problem(WORLD, noise=0.5)
+    learner, chosen = config(problem, episodes=80)
+    run = play(problem, learner, chosen, episodes=80, seed=3)
+    rows = {row.quantity: row for row in bounds_of(run)}
+    r = sequences.block(problem.rewards, 1, 80, 3)
+    g = sequences.block(problem.constraints, 1, 80, 3)
+    state = learner.init(problem.spec(), chosen)
+    world = runner.start(problem, "pdgd-ops", episodes=80, seed=3, delta=0.05).world
+    dual = off = 0.0
+    for t in range(80):
+        policy, lam = learner.policy(state), state.multipliers
+        q = occupancy_of(WORLD, policy.probabilities)
+        dual -= lam @ np.tensordot(g[t], state.q_hat, axes=2)
+        off += lam @ np.tensordot(g[t] - WORLD.model.costs, q, axes=2)
+        seen, _ = world.play(policy, learner.horizon(state), 1)
+        state, _ = learner.update(state, seen)
+    best = hindsight_plan(problem, 80, 3).occupancy
+    reward = abs(((r - WORLD.model.rewards) * best).sum())
+    assert rows["R^D_T(0)"].measured == pytest.approx(dual)
+    assert rows["|sum lambda_t (G_t - G_bar) q_t|"].measured == pytest.approx(abs(off))
+    assert rows["|sum (r_t - r_bar) q*|"].measured == pytest.approx(reward)
+    assert rows["OPT"].measured <= rows["OPT"].bound + 1e-12
+    for name in ("R^D_T(0)", "|sum lambda_t (G_t - G_bar) q_t|", "|sum (r_t - r_bar) q*|"):
+        assert rows[name].measured <= rows[name].bound
+
+
+def test_alpha_regret_is_the_regret_against_the_promised_share():
+    result = runner.run(PROBLEM, "pdgd-ops", episodes=100, seed=0)
+    row = next(row for row in result.bounds if row["quantity"] == "alpha-regret")
+    share = 0.8 / (WORLD.num_layers + 0.8)
+    lost = (1.0 - share) * 100 * result.optimum.value
+    assert row["measured"] == pytest.approx(result.columns["regret"][-1] - lost)
+    assert row["bound"] is None  # Condition 2 fails at T = 100
+
+
+def opposed(function=None):
+    """G = +1, -1, +1, ...: safe on average, never in every episode."""
+    tight = np.ones_like(WORLD.model.costs)
+    tight[:, -1] = 0.0
+    played = sequences.switching(-tight, tight, 1, channel="constraints")
+    if function is not None:
+        played = sequences.custom(function, tight.shape, channel="constraints")
+    return dataclasses.replace(PROBLEM, name="opposed", constraints=played)
+
+
+def test_a_margin_that_is_not_positive_is_said():
+    result = runner.run(opposed(), "pdgd-ops", episodes=40, seed=0)
+    rows = {row["quantity"]: row for row in result.bounds}
+    assert rows["rho"]["measured"] == pytest.approx(-WORLD.num_layers)
+    assert {"R_T", "V_T"} <= set(rows)
+    assert rows["R_T"]["bound"] is rows["V_T"]["bound"] is None
+    assert rows["R_T"]["proved"] is rows["V_T"]["proved"] is False
+    assert any(f"rho = -{WORLD.num_layers} <= 0" in text for text in result.notes)
+    fine = runner.run(PROBLEM, "pdgd-ops@theory", episodes=40, seed=0)
+    assert fine.notes == []
+
+
+def test_rho_of_a_custom_adversary_comes_from_what_it_played(tmp_path, monkeypatch):
+    g = WORLD.model.costs
+    mild = opposed(lambda episode, q: g if episode % 3 else 0.25 * g)
+    for public in (
+        lambda: feasibility_margin(mild, 40, 0),
+        lambda: always_safe_plan(mild, 40, 0, (WORLD.model.rewards, g)),
+    ):
+        with pytest.raises(ModelError, match="'opposed' has constraints of a custom adversary"):
+            public()
+    whole = runner.start(mild, "pdgd-ops", episodes=40, seed=0)
+    runner.advance(whole)
+    rows = {row["quantity"]: row for row in runner.finish(whole).bounds}
+    assert rows["rho"]["measured"] == pytest.approx(0.25 * 0.8)  # G / 4 has the least margin
+    assert {"R_T", "V_T", "alpha-regret", "reward / (T safe)"} <= set(rows)
+    part = runner.start(mild, "pdgd-ops", episodes=40, seed=0)
+    runner.advance(part, 10)
+    runner.save(part, tmp_path / "state.npz")
+    fresh = runner.start(mild, "pdgd-ops", episodes=40, seed=0)
+    runner.resume(fresh, tmp_path / "state.npz")
+    runner.advance(fresh)
+    assert {row["quantity"]: row for row in runner.finish(fresh).bounds} == rows
+    monkeypatch.setattr(adversarial, "PLAYED_BYTES", 100)
+    result = runner.run(mild, "pdgd-ops", episodes=40, seed=0)
+    rows = {row["quantity"]: row for row in result.bounds}
+    assert rows["rho"]["measured"] is None
+    assert rows["V_T"]["bound"] is None
+    assert any("rho is not known" in text for text in result.notes)
+
+
+@pytest.mark.parametrize("name", ["pdgd-ops", "uc-o-reps"])
+def test_pairs_that_left_the_confidence_set_are_counted(name):
+    """Against the true rows, after every update; and the same when the run is resumed."""
+    problem = loop_free.stochastic_problem(WORLD)
+    learner, chosen = config(problem, name, radius_scale=0.05)
+    world = runner.start(problem, name, episodes=T, seed=4, delta=0.05).world
+    state, dense = learner.init(problem.spec(), chosen), WORLD.model.dense()
+    left = np.zeros((9, 2), bool)
+    for _ in range(T):
+        seen, _ = world.play(learner.policy(state), learner.horizon(state), 1)
+        state, _ = learner.update(state, seen)
+        outside = np.zeros((9, 2), bool)
+        for x in range(8):
+            first, stop = WORLD.offsets[WORLD.layers[x] + 1], WORLD.offsets[WORLD.layers[x] + 2]
+            rows = dense[x, :, first:stop] - state.centres[x, :, : stop - first]
+            outside[x] = np.abs(rows).sum(axis=1) > state.radii[x]
+        left |= outside
+    assert 0 < outside.sum() < left.sum() <= 8
+    result = runner.run(problem, name, episodes=T, seed=4, delta=0.05, radius_scale=0.05)
+    sentence = f"the true row of {left.sum()} of 8 pairs (with more than one next state) left"
+    assert any(text.startswith(sentence) for text in result.notes)
+    assert any(f"of {outside.sum()} it is outside at the end" in text for text in result.notes)
+    row = next(row for row in result.bounds if row["quantity"] == "pairs outside P_i")
+    assert (row["measured"], row["bound"], row["proved"]) == (left.sum(), 0.0, False)
+    proved = runner.run(problem, f"{name}@theory", episodes=T, seed=4, delta=0.05)
+    row = next(row for row in proved.bounds if row["quantity"] == "pairs outside P_i")
+    assert (row["measured"], row["proved"], proved.notes) == (0.0, True, [])
+
+
 def test_adversarial_reward_is_held_against_the_best_policy_that_is_always_safe():
     problem = loop_free.switching()
     result = runner.run(problem, "pdgd-ops", episodes=300, seed=0, delta=0.05)
@@ -227,12 +351,13 @@ def test_bounds_command(tmp_path, capsys):
     from typer.testing import CliRunner
 
     from tightrope.cli import app
-    from tightrope.launch import launch
+    from tightrope.launch import launch, summarise
 
     arms = tuple(
         Arm(problem="condition-2-stochastic-stochastic", learner=name, episodes=30)
         for name in ("pdgd-ops", "oracle")
     )
+    arms += (Arm(problem="impossibility-relief", learner="uniform", episodes=30),)
     folder = tmp_path / "out"
     launch(Experiment(name="small", arms=arms, seeds=2), folder, workers=1, quiet=True)
     answer = CliRunner().invoke(app, ["bounds", str(folder)])
@@ -242,3 +367,40 @@ def test_bounds_command(tmp_path, capsys):
     entries = json.loads(CliRunner().invoke(app, ["bounds", str(folder), "--json"]).stdout)
     assert [entry["seed"] for entry in entries] == [0, 1]
     assert (folder / "figures" / "condition-2-stochastic-stochastic-bounds.png").exists()
+    ones = {"reward_scale": 1.0, "reward_shift": 0.0, "constraints": {"cost": 1.0}}
+    assert [arm["scale"] for arm in load_meta(folder)["arms"]] == [ones] * 3
+    assert {arm["unit"] for arm in summarise(folder)} == {"episodes"}  # though of one step
+
+
+def test_where_no_bound_exists_none_is_drawn():
+    import matplotlib.pyplot as plt
+
+    from tightrope.plots import _bounds_figure
+
+    result = runner.run(PROBLEM, "pdgd-ops", episodes=30, seed=0)  # R_T has none, V_T has one
+    rows = pa.table({
+        "learner": ["pdgd-ops"] * 30, "preset": ["tuned"] * 30, "seed": [0] * 30,
+        **result.columns,
+    })  # fmt: skip
+    entry = {"learner": "pdgd-ops", "preset": "tuned", "guarantee": None, "episodes": 30}
+    figure = _bounds_figure("switching", rows, [{**entry, "bounds": result.bounds}])
+    texts = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes]
+    plt.close(figure)
+    assert texts[0] == ["pdgd-ops, no bound"]
+    assert texts[1][0] == "pdgd-ops"
+    assert texts[1][1].startswith("min(bound, L T), [BOBW, Theorem 7")
+
+
+def test_the_scale_of_an_unrolled_model_is_recorded():
+    model = FiniteMDP(
+        transitions=np.full((2, 2, 2), 0.5),
+        axes="sas",
+        rewards=4.0 * np.eye(2) - 1.0,
+        costs=[[[0.0, 5.0], [0.0, 1.0]]],
+        capacities=[4.0],
+        cost_names=["fuel"],
+        criterion=Episodic(2),
+    )
+    problem = loop_free.unrolled_problem(model, rescale=True)
+    scale = runner.run(problem, "uniform", episodes=3).scale
+    assert scale == {"reward_scale": 4.0, "reward_shift": -1.0, "constraints": {"fuel": 3.0}}

@@ -221,7 +221,7 @@ def watch_episode(rewards, constraints, exact, occupancy, q_hat, multipliers, ep
 
     `q_hat` (S, A) and `multipliers` (m,) are empty for learners that have none.
     """
-    total_r, total_g, largest, error, loss, earned, loss_sums, earned_sums = sums
+    total_r, total_g, largest, error, dual, pushed, loss, earned, loss_sums, earned_sums = sums
     value, norm, off = exact[0], 0.0, 0.0
     for i in range(multipliers.size):
         value -= multipliers[i] * exact[1 + i]
@@ -236,6 +236,9 @@ def watch_episode(rewards, constraints, exact, occupancy, q_hat, multipliers, ep
                 total_g[i, x, a] += constraints[i, x, a]
                 if multipliers.size:
                     term += multipliers[i] * constraints[i, x, a]
+                    pushed[i, x, a] += multipliers[i] * occupancy[x, a]
+                    if q_hat.size:
+                        dual[0] -= multipliers[i] * constraints[i, x, a] * q_hat[x, a]
             loss[x, a] += term
             if q_hat.size:
                 off += abs(occupancy[x, a] - q_hat[x, a])

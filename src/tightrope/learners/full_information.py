@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import ConfigError
+from tightrope.estimation.visits import disjoint_balls, empirical_rows, l1_radius
 from tightrope.learners.protocol import Experience
 from tightrope.types import FloatArray, IntArray, ProblemSpec
 
@@ -116,21 +117,45 @@ def uniform_occupancy(spec: ProblemSpec) -> FloatArray:
     return q
 
 
-def next_episode(state: Any, name: str) -> bool:
-    """Count the episode; past T either stop with an error or, with doubling, start again."""
+def next_episode(state: Any, name: str) -> None:
+    """Count the episode; ConfigError past T."""
     state.episode += 1
-    if state.episode - state.began <= state.episodes:
-        return False
-    if not state.config.doubling:
+    if state.episode - state.began > state.episodes:
         raise ConfigError(
             f"{name} was set for T = {state.episodes} episodes and is asked for one more: its "
             "steps and radii depend on T; set episodes, or doubling=True (preset doubling) if T is "
             "unknown"
         )
+
+
+def double(state: Any) -> bool:
+    """With doubling, after the last episode of the present T: twice the T, q_hat uniform again.
+
+    The counters stay; a new epoch has the radii of the new T. True if this happened.
+    """
+    if not state.config.doubling or state.episode - state.began < state.episodes:
+        return False
     state.began += state.episodes
     state.episodes *= 2
-    state.q_hat = uniform_occupancy(state.spec)
+    state.q_hat[:] = uniform_occupancy(state.spec)
+    new_epoch(state)
     return True
+
+
+def new_epoch(state: Any) -> None:
+    """Freeze the counters and build the confidence set of [BOBW, Eq. (10)] from them."""
+    state.epoch += 1
+    state.frozen[:] = state.counts
+    centres = empirical_rows(state.triples, state.frozen)
+    radii = l1_radius(
+        state.frozen,
+        state.spec.layers,
+        state.episodes,
+        state.config.delta,
+        state.config.radius_scale,
+    )
+    state.lost += disjoint_balls(state.centres, state.radii, centres, radii)
+    state.centres, state.radii = centres, radii
 
 
 def lost_notes(lost: int) -> list[str]:

@@ -7,8 +7,8 @@ adversarial rewards and constraints.
 Deviations:
 1. While every loss so far was 0 there is no primal step (the step size would be infinite).
 2. Option `cap=False` removes the cap T^(1/4) of the multipliers, to see whether it binds.
-3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
-   without the paper's guarantee.
+3. Option `doubling`: T unknown; after the last episode of a T it starts again with twice the T,
+   keeping the counters. Labelled, and without the paper's guarantee.
 4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate. No
    theorem is claimed for more than 1e-5.
 """
@@ -24,7 +24,7 @@ from tightrope import theory as bounds
 from tightrope.errors import ConfigError
 from tightrope.kernels.layered import inner_products, lagrangian_loss
 from tightrope.learners import uc_o_gdps
-from tightrope.learners.full_information import check_loop_free, first_of
+from tightrope.learners.full_information import check_loop_free, first_of, next_episode
 from tightrope.learners.protocol import Experience, Info, Learner
 from tightrope.types import ProblemSpec
 
@@ -102,8 +102,7 @@ horizon = uc_o_gdps.horizon
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     config = state.config
     states, actions, rewards, constraints = first_of(experience, "pdgd-ops")
-    if uc_o_gdps.next_horizon(state, "pdgd-ops"):
-        state.multipliers = np.zeros_like(state.multipliers)
+    next_episode(state, "pdgd-ops")
     # Line 6: l_t = G_t lambda_t - r_t
     losses = np.empty_like(state.q_hat)
     largest = lagrangian_loss(rewards, constraints, state.multipliers, losses)
@@ -116,10 +115,12 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     # Line 9: lambda_{t+1} = projection of lambda_t + eta G_t q_hat_t onto [0, T^(1/4)]^m
     eta = dual_step(state.spec, config, state.episodes)
     cap = state.episodes**0.25 if config.cap else math.inf
+    info.update(multipliers=state.multipliers, dual_step=eta)  # lambda_t, which was used
     state.multipliers = np.clip(state.multipliers + eta * gradient, 0.0, cap)
-    at_cap = bool((state.multipliers >= cap).any())
-    state.capped += at_cap
-    info.update(multipliers=state.multipliers.copy(), capped=float(state.capped), dual_step=eta)
+    state.capped += int((state.multipliers >= cap).any())
+    info["capped"] = float(state.capped)
+    if uc_o_gdps.restart(state):
+        state.multipliers = np.zeros_like(state.multipliers)
     return state, info
 
 

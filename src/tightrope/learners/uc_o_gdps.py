@@ -6,8 +6,8 @@ losses, unknown transitions; no constraints of its own.
 Deviations:
 1. The loss is l = G lambda - r for a fixed `penalty` lambda (none by default).
 2. While every loss so far was 0 there is no step (the step size would be infinite).
-3. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
-   without the paper's guarantee.
+3. Option `doubling`: T unknown; after the last episode of a T it starts again with twice the T,
+   keeping the counters. Labelled, and without the paper's guarantee.
 4. The projection is exact up to a certified distance, `tolerance`; Info has the certificate. No
    theorem is claimed for more than 1e-5.
 """
@@ -22,18 +22,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from tightrope import theory as bounds
-from tightrope.estimation.visits import (
-    disjoint_balls,
-    empirical_rows,
-    l1_radius,
-    offsets_of,
-    row_widths,
-)
+from tightrope.estimation.visits import offsets_of, row_widths
 from tightrope.kernels.layered import count_episode, lagrangian_loss, policy_of
 from tightrope.learners.full_information import (
     check_loop_free,
+    double,
     first_of,
     lost_notes,
+    new_epoch,
     next_episode,
     penalty_of,
     uniform_occupancy,
@@ -180,19 +176,29 @@ def horizon(state: Any) -> Stop:
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
     states, actions, rewards, constraints = first_of(experience, "uc-o-gdps")
-    next_horizon(state, "uc-o-gdps")
+    next_episode(state, "uc-o-gdps")
     losses = np.empty_like(state.q_hat)
     largest = lagrangian_loss(rewards, constraints, state.multipliers, losses)
     constant = primal_constant(state.spec, state.config)
-    return state, primal_update(state, losses, largest, constant, states, actions)
+    info = primal_update(state, losses, largest, constant, states, actions)
+    restart(state)
+    return state, info
 
 
-def next_horizon(state: Any, name: str) -> bool:
-    """Count the episode; whether, with doubling, the learner starts again with twice the T."""
-    again = next_episode(state, name)
-    if again:
-        state.largest_loss = 0.0
-    return again
+def restart(state: Any) -> bool:
+    """With doubling, at the end of the present T, start again with twice the T."""
+    projector = projector_of(state)  # of the epoch that may end here
+    if not double(state):
+        return False
+    use_epoch(state, projector)
+    state.largest_loss = 0.0
+    return True
+
+
+def use_epoch(state: Any, projector: Projector) -> None:
+    """Give the solver the confidence set of a new epoch; its warm start is carried over."""
+    projector.change(confidence_of(state))
+    state.heights, state.fractions = projector.heights, projector.fractions
 
 
 def primal_update(
@@ -204,20 +210,13 @@ def primal_update(
     actions: IntArray,
 ) -> Info:
     """UC-O-GDPS.UPDATE, Algorithm 3, with eta_t of Algorithm 2, line 7; `constant` is C."""
-    spec, config = state.spec, state.config
+    config = state.config
     # Lines 2-3: counters
     if count_episode(states, actions, state.offsets, state.frozen, state.counts, state.triples):
         # Lines 4-7: new epoch, frozen values, new confidence set
-        state.epoch += 1
-        state.frozen[:] = state.counts
         projector = projector_of(state)
-        centres = empirical_rows(state.triples, state.frozen)
-        radii = l1_radius(
-            state.frozen, spec.layers, state.episodes, config.delta, config.radius_scale
-        )
-        state.lost += disjoint_balls(state.centres, state.radii, centres, radii)
-        state.centres, state.radii = centres, radii
-        projector.change(confidence_of(state))
+        new_epoch(state)
+        use_epoch(state, projector)
     # eta_t = 1 / (l_t C sqrt(T)), l_t the largest loss so far
     state.largest_loss = max(state.largest_loss, largest)
     bound = state.largest_loss * constant * math.sqrt(state.episodes)

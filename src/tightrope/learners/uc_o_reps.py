@@ -11,8 +11,8 @@ Deviations:
    feasible exactly.
 3. Row probabilities are kept at or above 1e-30. The projection is exact up to a flow imbalance of
    `tolerance`; no theorem is claimed for more than 1e-7.
-4. Option `doubling`: T unknown; starts again with twice the T, keeping the counters. Labelled, and
-   without the paper's guarantee.
+4. Option `doubling`: T unknown; after the last episode of a T it starts again with twice the T,
+   keeping the counters. Labelled, and without the paper's guarantee.
 """
 
 from __future__ import annotations
@@ -22,19 +22,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tightrope.estimation.visits import (
-    disjoint_balls,
-    empirical_rows,
-    l1_radius,
-    offsets_of,
-    row_widths,
-)
+from tightrope.estimation.visits import offsets_of, row_widths
 from tightrope.kernels.layered import count_episode, lagrangian_loss, policy_of
 from tightrope.kernels.reps import reps_project
 from tightrope.learners.full_information import (
     check_loop_free,
+    double,
     first_of,
     lost_notes,
+    new_epoch,
     next_episode,
     penalty_of,
     uniform_occupancy,
@@ -174,19 +170,10 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     states, actions, rewards, constraints = first_of(experience, "uc-o-reps")
     spec, config = state.spec, state.config
     assert spec.layers is not None
-    if next_episode(state, "uc-o-reps"):
-        state.rows = uniform_rows(spec)
-        state.potentials = np.zeros_like(state.potentials)
+    next_episode(state, "uc-o-reps")
     # counters, then the epoch, then the projection onto the new set
     if count_episode(states, actions, state.offsets, state.frozen, state.counts, state.triples):
-        state.epoch += 1
-        state.frozen[:] = state.counts
-        centres = empirical_rows(state.triples, state.frozen)
-        radii = l1_radius(
-            state.frozen, spec.layers, state.episodes, config.delta, config.radius_scale
-        )
-        state.lost += disjoint_balls(state.centres, state.radii, centres, radii)
-        state.centres, state.radii = centres, radii
+        new_epoch(state)
     # loss in [0, 1]
     losses = np.empty_like(state.q_hat)
     lagrangian_loss(rewards, constraints, state.multipliers, losses)
@@ -210,8 +197,12 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     state.unsolved += int(not imbalance <= config.tolerance)
     movement = float(np.abs(new_pairs - state.q_hat).sum())
     state.q_hat, state.rows = new_pairs, new_rows
+    epoch = float(state.epoch)
+    if double(state):
+        state.rows = uniform_rows(spec)
+        state.potentials = np.zeros_like(state.potentials)
     return state, {
-        "epoch": float(state.epoch),
+        "epoch": epoch,
         "residual": float(imbalance),
         "movement": movement,
         "evaluations": float(evaluations),

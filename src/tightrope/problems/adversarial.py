@@ -12,10 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.errors import ModelError, Status
+from tightrope.errors import ModelError
 from tightrope.model.layered import LayeredMDP
 from tightrope.model.mdp import FiniteMDP
-from tightrope.planning.layered import LayeredPlan, margin, plan_layered, with_cuts
+from tightrope.planning.layered import (
+    LayeredPlan,
+    Separation,
+    margin,
+    plan_layered,
+    with_cuts,
+)
 from tightrope.problems import sequences
 from tightrope.problems.sequences import TableSequence
 from tightrope.types import BoolArray, Feedback, FloatArray, ProblemSpec
@@ -84,6 +90,20 @@ class AdversarialProblem:
                 else:
                     digest.update(getattr(value, "__qualname__", repr(value)).encode())
         return digest.hexdigest()
+
+    @property
+    def scale(self) -> dict[str, Any]:
+        """How r and G came from an unrolled model: r = (reward - shift) / scale, G / scale.
+
+        1 and 0 where nothing was scaled.
+        """
+        own, names = self.loop_free, self.spec().cost_names
+        g = own.scale if own.scale.size == len(names) else np.ones(len(names))
+        return {
+            "reward_scale": float(own.reward_scale),
+            "reward_shift": float(own.reward_shift),
+            "constraints": dict(zip(names, g.tolist())),
+        }
 
     def at(self, episodes: int) -> AdversarialProblem:
         """The problem of a run of this many episodes (sequences may depend on the length)."""
@@ -170,12 +190,17 @@ def hindsight_plan(
     return plan_layered(problem.loop_free, rewards, constraints)
 
 
-def feasibility_margin(problem: AdversarialProblem, episodes: int, seed: int) -> LayeredPlan:
+def feasibility_margin(
+    problem: AdversarialProblem, episodes: int, seed: int, tables: FloatArray | None = None
+) -> LayeredPlan:
     """rho of [BOBW, Section 3.5]: of the mean if stochastic, of every G_t at once if adversarial.
 
-    Adaptive sequences: of all tables that the adversary could play.
+    Best response: of all tables that the adversary could play. A custom adversary is known by what
+    it played, the distinct `tables` (n, m, S, A) of a run; ModelError without them.
     """
     sequence = sequences.at(problem.constraints, episodes)
+    if sequence.kind == "custom":
+        return with_cuts(problem.loop_free, _among(problem, tables))
     if sequence.stochastic:
         return margin(problem.loop_free, sequences.mean(sequence))
     stack = _finite_family(sequence, episodes, seed)
@@ -185,11 +210,20 @@ def feasibility_margin(problem: AdversarialProblem, episodes: int, seed: int) ->
 
 
 def always_safe_plan(
-    problem: AdversarialProblem, episodes: int, seed: int, played: Any = None
+    problem: AdversarialProblem,
+    episodes: int,
+    seed: int,
+    played: Any = None,
+    tables: FloatArray | None = None,
 ) -> LayeredPlan:
-    """The best fixed policy that keeps every constraint in every single episode."""
+    """The best fixed policy that keeps every constraint in every single episode.
+
+    `played` as for `targets`, `tables` as for `feasibility_margin`.
+    """
     rewards, _ = targets(problem, episodes, seed, played)
     sequence = sequences.at(problem.constraints, episodes)
+    if sequence.kind == "custom":
+        return with_cuts(problem.loop_free, _among(problem, tables), rewards)
     stack = None if sequence.stochastic else _finite_family(sequence, episodes, seed)
     if stack is not None:
         return plan_layered(problem.loop_free, rewards, stack)
@@ -207,6 +241,22 @@ def _finite_family(sequence: TableSequence, episodes: int, seed: int) -> FloatAr
     return kept.reshape(-1, *kept.shape[-2:])
 
 
+def _among(problem: AdversarialProblem, tables: FloatArray | None) -> Separation:
+    """The worst of the tables that a custom adversary played."""
+    if tables is None:
+        raise ModelError(
+            f"problem '{problem.name}' has constraints of a custom adversary: which G_t must be "
+            "kept is known only from the tables that it played"
+        )
+    stack = np.asarray(tables).reshape(-1, *problem.available.shape)
+
+    def worst(occupancy: FloatArray) -> tuple[FloatArray, float]:
+        totals = np.tensordot(stack, occupancy, axes=2)
+        return stack[int(totals.argmax())], float(totals.max())
+
+    return worst
+
+
 def _separation(sequence: TableSequence, episodes: int, seed: int) -> Any:
     def worst(occupancy: FloatArray) -> tuple[FloatArray, float]:
         best: tuple[FloatArray, float] = (np.zeros_like(occupancy), -np.inf)
@@ -220,14 +270,3 @@ def _separation(sequence: TableSequence, episodes: int, seed: int) -> Any:
         return best
 
     return worst
-
-
-def require_feasible(problem: AdversarialProblem, episodes: int, seed: int) -> LayeredPlan:
-    """The margin's plan, or ModelError that says by how much the problem is infeasible."""
-    plan = feasibility_margin(problem, episodes, seed)
-    if plan.status is Status.SOLVED and plan.value <= 0.0:
-        raise ModelError(
-            f"problem '{problem.name}' has margin rho = {plan.value:.6g} <= 0: no policy keeps "
-            "every constraint strictly, so zeta and alpha are undefined"
-        )
-    return plan

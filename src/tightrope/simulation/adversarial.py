@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tightrope.errors import ConfigError, PlanError, Status
+from tightrope.estimation.visits import row_widths
 from tightrope.kernels.layered import (
     layered_occupancy,
     play_episodes,
@@ -28,7 +30,9 @@ from tightrope.planning.solution import Solution
 from tightrope.problems import sequences
 from tightrope.problems.adversarial import AdversarialProblem, hindsight_plan, targets
 from tightrope.simulation.streams import block_generator, streams
-from tightrope.types import Feedback, FloatArray, IntArray
+from tightrope.types import BoolArray, Feedback, FloatArray, IntArray
+
+PLAYED_BYTES = 1 << 25  # of the distinct tables of a custom adversary
 
 
 class AdversarialWorld:
@@ -65,11 +69,18 @@ class AdversarialWorld:
             "constraints": np.zeros((m, *shape)),
             "largest_multipliers": np.zeros(1),
             "occupancy_error": np.zeros(1),
+            "dual": np.zeros(1),
+            "pushed": np.zeros((m, *shape)),
             "loss": np.zeros(shape),
             "earned": np.zeros(1),
             "loss_sums": np.zeros((self.ends.size, *shape)),
             "earned_sums": np.zeros(self.ends.size),
         }
+        self.left = np.zeros(shape, dtype=np.bool_)  # pairs whose true row left its L1 ball
+        self.outside = self.left.copy()  # those of the present epoch
+        self._epoch = 0
+        self._played: dict[bytes, FloatArray] = {}  # distinct G_t of a custom adversary
+        self._all_played = problem.constraints.kind == "custom"
 
     def _load(self) -> None:
         """Tables and uniforms of the present block."""
@@ -134,7 +145,18 @@ class AdversarialWorld:
 
     def _responses(self, sequence: sequences.TableSequence, n: int) -> FloatArray:
         first = self.episode + 1
-        return np.stack([sequences.respond(sequence, first + j, self._occupancy) for j in range(n)])
+        out = np.stack([sequences.respond(sequence, first + j, self._occupancy) for j in range(n)])
+        if self._all_played and sequence is self.problem.constraints:
+            for table in out:
+                self._played.setdefault(table.tobytes(), table.copy())
+            if len(self._played) * out[0].nbytes > PLAYED_BYTES:
+                self._played, self._all_played = {}, False
+        return out
+
+    @property
+    def played(self) -> FloatArray | None:
+        """(n, m, S, A) distinct constraints of a custom adversary; None if too many to keep."""
+        return np.stack(list(self._played.values())) if self._played else None
 
     def exact(self, policy: Policy, experience: Experience) -> FloatArray:
         """(n, 1 + m) exact r_t q_t and G_t q_t of the episodes just played."""
@@ -142,6 +164,7 @@ class AdversarialWorld:
 
     def watch(self, state: Any, experience: Experience, exact: FloatArray) -> None:
         """Sum what needs the truth; called before the learner's update."""
+        self.check_sets(state)
         r, g = experience.reward_tables, experience.constraint_tables
         assert r is not None
         assert g is not None
@@ -155,19 +178,55 @@ class AdversarialWorld:
                 experience.first + j, self.ends, tuple(self.sums.values()),
             )  # fmt: skip
 
+    def check_sets(self, state: Any) -> None:
+        """Note, once an epoch, the pairs whose L1 ball does not hold their true row."""
+        if not hasattr(state, "centres") or state.epoch == self._epoch:
+            return
+        self._epoch = state.epoch
+        off = np.abs(state.centres - self._truth).sum(axis=2)
+        self.outside = off > state.radii + 1e-12
+        self.left |= self.outside
+
+    @cached_property
+    def _truth(self) -> FloatArray:
+        """(S, A, W) true rows, by position within the next layer."""
+        loop_free = self.problem.loop_free
+        model, layers = loop_free.model, loop_free.layers
+        out = np.zeros((*self._occupancy.shape, int(row_widths(layers).max())))
+        rows = np.repeat(np.arange(model.indptr.size - 1), np.diff(model.indptr))
+        x, a = np.divmod(rows, model.num_actions)
+        inside = x < model.num_states - 1
+        x, a, y = x[inside], a[inside], model.indices[inside]
+        out[x, a, y - loop_free.offsets[layers[x] + 1]] = model.data[inside]
+        return out
+
+    def left_sentence(self) -> str:
+        """How many pairs left the confidence set."""
+        layers = self.problem.loop_free.layers
+        several = int((row_widths(layers)[:-1] > 1).sum()) * self.left.shape[1]
+        return (
+            f"the true row of {self.left.sum()} of {several} pairs (with more than one next state) "
+            f"left its L1 ball in some epoch, of {self.outside.sum()} it is outside at the end"
+        )
+
     def averages(self) -> tuple[FloatArray, FloatArray]:
         """Exact averages of the tables played so far."""
         return self.sums["rewards"] / self.episode, self.sums["constraints"] / self.episode
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that a resumed run needs."""
-        return {"episode": np.array(self.episode), **self.sums}
+        out = {"episode": np.array(self.episode), "left": self.left, **self.sums}
+        played = self.played
+        return out if played is None else {**out, "played": played}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Go on from what `arrays` returned."""
         self.episode = int(arrays["episode"])
         self.sums = {name: np.array(arrays[name]) for name in self.sums}
-        self._block, self._policy = -1, None
+        self.left = np.array(arrays["left"])
+        self._block, self._policy, self._epoch = -1, None, 0
+        self._played = {table.tobytes(): table for table in arrays.get("played", ())}
+        self._all_played &= bool(self._played) or self.episode == 0
 
 
 def hindsight_solution(
@@ -245,10 +304,20 @@ class AdversarialRun:
         max_t ||lambda_t||_1 over every episode, lambda_{T+1} included.
     occupancy_error : float
         sum_t ||q_t - q_hat_t||_1 over (x, a); NaN if the learner keeps no q_hat.
+    dual_regret : float
+        - sum_t lambda_t G_t q_hat_t, the dual player's regret against lambda = 0.
+    earned_total : float
+        sum_t l_t q_t for l_t = G_t lambda_t - r_t.
+    pushed : (m, S, A)
+        sum_t lambda_t,i q_t.
+    left : (S, A) bool
+        Pairs whose true row left its L1 ball in some epoch; `left_sentence` says how many.
+    constraint_tables : (n, m, S, A) or None
+        Distinct G_t of a custom adversary; None for others, or if they take more than 32 MB.
     interval_ends, loss_sums, earned_sums
         For the weak no-interval regret; empty without `interval_points`.
     notes : list of str
-        What the learner noticed: a cap that bound, a confidence set that was lost.
+        What was noticed: a cap that bound, a confidence set that lost the true model.
     """
 
     problem: AdversarialProblem
@@ -266,6 +335,12 @@ class AdversarialRun:
     average_constraints: FloatArray
     largest_multipliers: float
     occupancy_error: float
+    dual_regret: float
+    earned_total: float
+    pushed: FloatArray
+    left: BoolArray
+    left_sentence: str
+    constraint_tables: FloatArray | None
     interval_ends: IntArray
     loss_sums: FloatArray
     earned_sums: FloatArray
@@ -361,6 +436,9 @@ def summary(session: Any) -> AdversarialRun:
     """Everything that the theorems speak of, from a finished session."""
     world, carry = session.world, session.ledger.carry
     m = session.model.num_constraints
+    world.check_sets(session.state)
+    own = session.state.notes() if hasattr(session.state, "notes") else []
+    lost = [world.left_sentence()] if world.left.any() else []
     optimum, columns = settled(session)
     largest = max(
         float(world.sums["largest_multipliers"][0]),
@@ -383,9 +461,15 @@ def summary(session: Any) -> AdversarialRun:
         average_constraints=constraints,
         largest_multipliers=largest,
         occupancy_error=float(world.sums["occupancy_error"][0]),
+        dual_regret=float(world.sums["dual"][0]),
+        earned_total=float(world.sums["earned"][0]),
+        pushed=world.sums["pushed"],
+        left=world.left,
+        left_sentence=world.left_sentence(),
+        constraint_tables=world.played,
         interval_ends=world.ends,
         loss_sums=world.sums["loss_sums"],
         earned_sums=world.sums["earned_sums"],
         state=session.state,
-        notes=session.state.notes() if hasattr(session.state, "notes") else [],
+        notes=own + lost,
     )

@@ -35,7 +35,7 @@ from tightrope.simulation.adversarial import (
     told,
 )
 from tightrope.simulation.assumptions import checked_config
-from tightrope.simulation.bounds import bounds_of
+from tightrope.simulation.bounds import bounds_of, margin_notes
 from tightrope.simulation.budgets import budget_report, check_null
 from tightrope.simulation.episodes import EpisodeWorld
 from tightrope.simulation.points import PointWorld
@@ -63,7 +63,10 @@ class Run:
     bounds : list of dict
         Measured value, bound and ratio of every quantity that a theorem speaks of.
     notes : list of str
-        What the learner noticed of itself, such as a cap that bound.
+        What was noticed: a cap that bound, a lost confidence set, a margin rho <= 0.
+    scale : dict or None
+        Of loop-free problems: how rewards and G came from an unrolled model.
+    unit : 'episodes' or 'steps'
     budgets : dict or None
         With hard budgets: reward against both benchmarks, when and why the learner stopped, what
         is left (see `simulation.budgets`).
@@ -93,6 +96,8 @@ class Run:
     notes: list[str] = field(default_factory=list)
     budgets: dict[str, Any] | None = None
     identity: dict[str, Any] = field(default_factory=dict)
+    scale: dict[str, Any] | None = None
+    unit: str = "episodes"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -312,11 +317,17 @@ def finish(session: Session) -> Run:
     bare, preset = split_name(session.name)
     optimum, columns = session.optimum, session.ledger.columns()
     bounds: list[dict[str, Any]] = []
-    own = session.state.notes() if hasattr(session.state, "notes") else []
-    notes = [*session.notes, *own]
+    scale = None
     if isinstance(session.world, AdversarialWorld):
+        record = summary(session)
         optimum, columns = settled(session)
-        bounds = [to_json(row) for row in bounds_of(summary(session))]
+        rows = bounds_of(record)
+        bounds = [to_json(row) for row in rows]
+        own = record.notes + margin_notes(rows)
+        scale = session.world.problem.scale
+    else:
+        own = session.state.notes() if hasattr(session.state, "notes") else []
+    notes = [*session.notes, *own]
     budgets = None
     if "null-action" in session.learner.traits:
         assert isinstance(session.model, FiniteMDP)
@@ -344,6 +355,8 @@ def finish(session: Session) -> Run:
         notes=notes,
         budgets=budgets,
         identity=session.identity,
+        scale=scale,
+        unit="steps" if isinstance(session.world, StreamWorld | PointWorld) else "episodes",
     )
 
 

@@ -121,7 +121,7 @@ def totals_of(rewards, constraints, occupancy, states, actions, exact, sampled):
 
 
 def watch_episode(rewards, constraints, exact, occupancy, q_hat, multipliers, episode, ends, sums):
-    total_r, total_g, largest, error, loss, earned, loss_sums, earned_sums = sums
+    total_r, total_g, largest, error, dual, pushed, loss, earned, loss_sums, earned_sums = sums
     total_r += rewards
     total_g += constraints
     largest[0] = max(largest[0], multipliers.sum())
@@ -130,6 +130,9 @@ def watch_episode(rewards, constraints, exact, occupancy, q_hat, multipliers, ep
     earned -= exact[0]
     if multipliers.size:
         loss += np.tensordot(multipliers, constraints, axes=1)
+        pushed += multipliers[:, None, None] * occupancy
+        if q_hat.size:
+            dual -= multipliers @ np.tensordot(constraints, q_hat, axes=2)
         earned += multipliers @ exact[1:]
     if episode in ends:
         loss_sums[ends == episode] = loss
