@@ -357,7 +357,6 @@ def test_bounds_command(tmp_path, capsys):
         Arm(problem="condition-2-stochastic-stochastic", learner=name, episodes=30)
         for name in ("pdgd-ops", "oracle")
     )
-    arms += (Arm(problem="impossibility-relief", learner="uniform", episodes=30),)
     folder = tmp_path / "out"
     launch(Experiment(name="small", arms=arms, seeds=2), folder, workers=1, quiet=True)
     answer = CliRunner().invoke(app, ["bounds", str(folder)])
@@ -368,8 +367,10 @@ def test_bounds_command(tmp_path, capsys):
     assert [entry["seed"] for entry in entries] == [0, 1]
     assert (folder / "figures" / "condition-2-stochastic-stochastic-bounds.png").exists()
     ones = {"reward_scale": 1.0, "reward_shift": 0.0, "constraints": {"cost": 1.0}}
-    assert [arm["scale"] for arm in load_meta(folder)["arms"]] == [ones] * 3
-    assert {arm["unit"] for arm in summarise(folder)} == {"episodes"}  # though of one step
+    assert [arm["scale"] for arm in load_meta(folder)["arms"]] == [ones, ones]
+    assert {arm["unit"] for arm in summarise(folder)} == {"episodes"}
+    short = runner.run("impossibility-relief", "uniform", episodes=3)
+    assert short.unit == "episodes"  # though each has one step
 
 
 def test_where_no_bound_exists_none_is_drawn():
