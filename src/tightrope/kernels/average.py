@@ -10,6 +10,10 @@ import numpy as np
 
 from tightrope.kernels.jit import kernel
 
+SPLIT = 134217729.0  # 2^27 + 1 (Veltkamp): halves of a float whose products are exact
+UNIT = 2.0**-52
+TINY = 1e-290  # covers what products below the normal range lose
+
 
 @kernel
 def backup(start, stop, indices, data, rewards, usable, discount, values, out, actions):
@@ -62,6 +66,7 @@ def relative_iteration(
         transform ``P' = (1-step) I + step P, r' = step r``, whose gain is `step` times ours.
         The bounds below are of T itself, so nothing has to be scaled back.
     bias : (S,) start, written: the last values, relative to one state of each component
+    tolerance : stops where upper - lower <= tolerance * max(1, |lower|) in all components
     lower, upper : (K,) written: ``min (T h - h) <= gain <= max (T h - h)`` [Puterman, 8.5.5]
     actions : (S,) written: maximisers at `bias`
     """
@@ -86,7 +91,7 @@ def relative_iteration(
                     upper[k] = change
         widest = 0.0
         for k in range(parts):
-            widest = max(widest, upper[k] - lower[k])
+            widest = max(widest, (upper[k] - lower[k]) / max(1.0, abs(lower[k])))
         if widest <= tolerance or sweeps >= max_sweeps:
             return sweeps
         for s in range(states):
@@ -146,3 +151,61 @@ def discounted_iteration(
                 out[s] = rewards[s, actions[s]] + discount * mean
             values[:] = out
             sweeps += 1
+
+
+@kernel
+def differences(start, stop, indices, data, owner, pays, level, high, low, out, error):
+    """``out[row] = pays[row] - level[i] + sum_j p(j) (h_j - h_i)`` with i the owner of the row.
+
+    The vector h comes as unevaluated sum `high + low`, and sums and products are carried in twice
+    the digits (Ogita, Rump, Oishi, SIAM J. Sci. Comput. 26, 2005, Dot2), so that
+    ``r - g + P h - h`` keeps its digits where h is 1e15 times as large. A row's chance of staying
+    is not read: it is what the other entries leave.
+
+    Parameters
+    ----------
+    start, stop, owner, pays : (R,)
+    level, high, low : (S,)
+    out, error : (R,) written
+        The exact number is within ``out +- error``; `error` is inf if it overflows.
+    """
+    for row in range(start.size):
+        i = owner[row]
+        total = pays[row] - level[i]
+        back = total - pays[row]
+        rest = (pays[row] - (total - back)) + (-level[i] - back)
+        spread = abs(pays[row]) + abs(level[i])
+        rough = 0.0
+        for k in range(start[row], stop[row]):
+            j = indices[k]
+            if j == i:
+                continue
+            p = data[k]
+            # h_j - h_i, its rounding error, and the low parts
+            apart = high[j] - high[i]
+            back = apart - high[j]
+            lost = (high[j] - (apart - back)) + (-high[i] - back)
+            lower = lost + (low[j] - low[i])
+            # p times that, and its rounding error
+            step = p * apart
+            c = SPLIT * p
+            p_high = c - (c - p)
+            c = SPLIT * apart
+            apart_high = c - (c - apart)
+            p_low, apart_low = p - p_high, apart - apart_high
+            gone = p_low * apart_low - (
+                ((step - p_high * apart_high) - p_low * apart_high) - p_high * apart_low
+            )
+            new = total + step
+            back = new - total
+            rest += ((total - (new - back)) + (step - back)) + (gone + p * lower)
+            total = new
+            spread += abs(step)
+            rough += p * (abs(lost) + abs(low[j]) + abs(low[i]))
+        terms = (stop[row] - start[row] + 8) * UNIT
+        result = total + rest
+        bound = 2.0 * (UNIT * abs(result) + terms * rough + terms * terms * spread) + TINY
+        if np.isfinite(result) and np.isfinite(bound):
+            out[row], error[row] = result, bound
+        else:
+            out[row], error[row] = 0.0, np.inf

@@ -37,6 +37,7 @@ __all__ = [
     "communicating_classes",
     "contraction",
     "diameter",
+    "ends_error",
     "gain",
     "gain_and_bias",
     "gth",
@@ -290,6 +291,11 @@ def _ends(table: Table, labels: IntArray) -> FloatArray:
         into = table[outside] @ ends
         ends[outside] = solve_part(table, outside, into.sum(axis=1), into)
     return ends
+
+
+def ends_error(transient: int) -> float:
+    """Bound of the relative error of chances of ending in a class, from so many states."""
+    return 8.0 * (transient + 8) * float(np.finfo(np.float64).eps)
 
 
 def gain(chain: sp.csr_array, rewards: FloatArray) -> FloatArray:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import ConfigError, Status
-from tightrope.model.chain import span
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, StochasticPolicy
 from tightrope.planning import constrained
@@ -62,8 +61,10 @@ def plan_average(
     tolerance : relative gap at which the answer counts as solved
     max_sweeps : of relative value iteration
 
-    'auto' is policy iteration for up to 300 states and value iteration for more; where that has not
-    converged (slow mixing), policy iteration goes on from there and `solver` names both.
+    'auto' is policy iteration for up to 300 states and value iteration for more. Where that or the
+    program has not converged (slow mixing: sweeps end too early, and HiGHS leaves out coefficients
+    below 1e-9), policy iteration goes on from there and `solver` names both. The status is that of
+    the gap alone; the bounds hold whatever the solver did, rounding errors included.
 
     Returns
     -------
@@ -92,15 +93,14 @@ def plan_average(
     if model.num_costs:
         engine = engine_of(frame, solver, tolerance, max_sweeps)
         return constrained.plan(model, engine, solver, tolerance, started, statistics)
-    status, solver, found = best_gain(frame, model.rewards, solver, tolerance, max_sweeps)
+    solver, found = best_gain(frame, model.rewards, solver, tolerance, max_sweeps)
     value = float(model.initial @ found.gain)
-    upper = max(value, float(model.initial @ found.upper))
-    room = max(tolerance * max(1.0, abs(value)), 64 * EPS * span(found.bias))
-    if not upper - value <= room:
-        status = Status.NOT_CONVERGED
+    lower = min(value, mean_bound(model, found.lower, -1.0))
+    upper = max(value, mean_bound(model, found.upper, 1.0))
+    solved = upper - lower <= tolerance * max(1.0, abs(value))
     statistics["iterations"] = found.iterations
     return Solution(
-        status=status,
+        status=Status.SOLVED if solved else Status.NOT_CONVERGED,
         solver=solver,
         value=value,
         policy=DeterministicPolicy(found.actions),
@@ -108,7 +108,7 @@ def plan_average(
         capacities=model.capacities,
         cost_names=model.cost_names,
         multipliers=np.zeros(0),
-        lower_bound=value,
+        lower_bound=lower,
         upper_bound=upper,
         seconds=time.perf_counter() - started,
         model_hash=model.content_hash,
@@ -139,23 +139,31 @@ def best_gain(
     tolerance: float,
     max_sweeps: int,
     start: IntArray | None = None,
-) -> tuple[Status, str, Gains]:
+) -> tuple[str, Gains]:
     """The best gain for given rewards (S, A) by the solver of that name, and the solver it took.
 
     Policy iteration begins at the actions `start` (S,), if they are given.
     """
+    if solver == "policy-iteration":
+        return solver, by_policy_iteration(frame, rewards, start)
     if solver == "lp":
-        status, found = by_linear_program(frame, rewards)
-        return status, solver, found
-    if solver in ("value-iteration", HYBRID):
+        found = by_linear_program(frame, rewards)
+    else:
         if solver == HYBRID:
             max_sweeps = hybrid_sweeps(frame.model, max_sweeps)
         found = by_value_iteration(frame, rewards, 0.5 * tolerance, max_sweeps)
-        room = tolerance * max(1.0, float(np.abs(found.gain).max()))
-        if solver == "value-iteration" or (found.upper - found.gain).max() <= room:
-            return Status.SOLVED, "value-iteration", found
-        start = found.actions
-    return Status.SOLVED, solver, by_policy_iteration(frame, rewards, start)
+    room = tolerance * np.maximum(1.0, np.abs(found.gain))
+    if solver == "value-iteration" or (found.upper - found.lower <= room).all():
+        return solver.partition(",")[0], found
+    # mixing is slow: sweeps end too early, and HiGHS leaves out coefficients below 1e-9
+    better = by_policy_iteration(frame, rewards, found.actions)
+    return f"{solver.partition(',')[0]}, policy-iteration", better
+
+
+def mean_bound(model: FiniteMDP, bounds: FloatArray, sign: float) -> float:
+    """The mean of bounds (S,) over the initial law, moved by `sign` times its rounding error."""
+    terms = 2 * np.count_nonzero(model.initial) * EPS
+    return float(model.initial @ bounds) + sign * terms * float(np.abs(bounds).max())
 
 
 def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> Engine:
@@ -164,18 +172,25 @@ def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> E
     rewards, costs = model.rewards, model.costs * model.signs[:, None, None]
     inner = solver if solver in ("value-iteration", HYBRID) else "policy-iteration"
 
+    sizes = np.abs(np.concatenate([rewards[None], costs])).max(axis=(1, 2))
+
+    def mixing_error(weight: float, multipliers: FloatArray) -> float:
+        """Rounding of ``weight * rewards - multipliers @ costs``, and of the limits' price."""
+        parts = weight * sizes[0] + float(multipliers @ (sizes[1:] + np.abs(model.capacities)))
+        return (multipliers.size + 2) * EPS * parts
+
     last: IntArray | None = None  # the next multipliers are near: so is their best policy
 
     def respond(weight: float, multipliers: FloatArray) -> Response:
         nonlocal last, inner
         mixed = weight * rewards - np.tensordot(multipliers, costs, axes=1)
-        _, used, found = best_gain(frame, mixed, inner, 0.1 * tolerance, max_sweeps, last)
+        used, found = best_gain(frame, mixed, inner, 0.1 * tolerance, max_sweeps, last)
         last = found.actions
         if used == HYBRID:  # value iteration did not get there: not again
             inner = "policy-iteration"
         policy = DeterministicPolicy(found.actions)
         value = evaluate_stationary(model, policy)
-        upper = float(model.initial @ found.upper)
+        upper = mean_bound(model, found.upper, 1.0) + mixing_error(weight, multipliers)
         return Response(policy, np.append(value.value, model.signs * value.costs), upper)
 
     def program() -> constrained.Flow:
@@ -185,7 +200,8 @@ def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> E
         if flow.status is Status.SOLVED:
             policy = StochasticPolicy(flow_table(frame, flow.frequency, flow.passing))
         mixed = rewards - np.tensordot(flow.multipliers, costs, axes=1)
-        bound = float(model.initial @ gain_upper(frame, mixed, flow.bias))
+        bound = mean_bound(model, gain_upper(frame, mixed, flow.bias), 1.0)
+        bound += mixing_error(1.0, flow.multipliers)
         return constrained.Flow(
             flow.status,
             policy,
@@ -197,5 +213,4 @@ def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> E
     def stationary(policy: MixturePolicy) -> Policy:
         return StochasticPolicy(flow_table(frame, *frequencies(model, policy)))
 
-    sizes = np.abs(np.concatenate([rewards[None], costs]))
-    return Engine(respond, program, sizes.max(axis=(1, 2)), stationary)
+    return Engine(respond, program, sizes, stationary)

@@ -10,6 +10,7 @@ Multichain models are the general case: the optimal gain may differ between stat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,14 @@ import scipy.sparse as sp
 
 from tightrope.errors import Status
 from tightrope.kernels import average as kernels
-from tightrope.model.chain import DENSE_LIMIT, gain, gain_and_bias
+from tightrope.model.chain import (
+    DENSE_LIMIT,
+    chain_classes,
+    ends_error,
+    gain,
+    gain_and_bias,
+    solve_part,
+)
 from tightrope.model.mdp import FiniteMDP, Tables
 from tightrope.model.structure import leading_to, maximal_end_components, pair_owner
 from tightrope.planning import lp
@@ -32,6 +40,8 @@ from tightrope.planning.stopping import (
 from tightrope.types import BoolArray, FloatArray, IntArray
 
 APERIODIC_STEP = 0.9  # of the change; 1 would never settle on periodic models
+REFINEMENTS = 12  # of an evaluation, at most
+ROUNDING = 64  # rounding errors of the rewards up to which an evaluation is not refined
 
 
 class Frame(NamedTuple):
@@ -55,10 +65,20 @@ class Gains(NamedTuple):
     """A policy and what is certain of the optimum."""
 
     actions: IntArray  #: (S,)
-    gain: FloatArray  #: (S,) of the policy, exact
-    bias: FloatArray  #: (S,) of the policy, exact (large models: of the last sweep)
+    gain: FloatArray  #: (S,) of the policy
+    bias: FloatArray  #: (S,) of the policy (large models: of the last sweep)
+    lower: FloatArray  #: (S,) certified lower bounds of the policy's gain
     upper: FloatArray  #: (S,) certified upper bounds of the optimal gain
     iterations: int
+
+
+class Evaluated(NamedTuple):
+    """A policy's gain and bias (S,), each the unevaluated sum of two floats."""
+
+    gain: FloatArray
+    gain_low: FloatArray
+    bias: FloatArray
+    bias_low: FloatArray
 
 
 def frame_of(model: FiniteMDP) -> Frame:
@@ -76,23 +96,68 @@ def chain_of(frame: Frame, actions: IntArray) -> sp.csr_array:
     return frame.matrix[rows]
 
 
-def ahead(frame: Frame, rewards: FloatArray, values: FloatArray) -> FloatArray:
-    """(S, A) ``r + P v - v``, -inf where the action does not exist."""
-    out = rewards + (frame.matrix @ values).reshape(rewards.shape) - values[:, None]
-    return np.where(frame.model.available, out, -np.inf)
+def differences(
+    frame: Frame, rewards: FloatArray, level: FloatArray, high: FloatArray, low: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(S, A) ``r - level + P h - h`` for ``h = high + low``, and bounds of its rounding errors.
+
+    -inf and 0 where the action does not exist.
+    """
+    t, width = frame.tables, rewards.shape[1]
+    out, error = np.empty(rewards.size), np.empty(rewards.size)
+    owner = np.repeat(np.arange(rewards.shape[0]), width)
+    pays = np.ascontiguousarray(rewards).ravel()
+    kernels.differences(
+        t.start, t.stop, t.indices, t.data, owner, pays, level, high, low, out, error
+    )
+    gone = ~frame.model.available.ravel()
+    out[gone], error[gone] = -np.inf, 0.0
+    return out.reshape(rewards.shape), error.reshape(rewards.shape)
 
 
-def gain_upper(frame: Frame, rewards: FloatArray, bias: FloatArray) -> FloatArray:
-    """(S,) certified upper bounds of the optimal gain, from any vector `bias`.
+def gain_upper(
+    frame: Frame, rewards: FloatArray, bias: FloatArray, low: FloatArray | None = None
+) -> FloatArray:
+    """(S,) certified upper bounds of the optimal gain, from any vector ``bias + low``.
 
     Inside an end component ``max (r + P h - h)`` bounds the gain for every h; between components
     the best of these bounds that can be reached is a stopping problem.
     """
-    best = np.where(frame.staying, ahead(frame, rewards, bias), -np.inf).max(axis=1)
+    none = np.zeros(bias.size)
+    out, error = differences(frame, rewards, none, bias, none if low is None else low)
+    best = np.where(frame.staying, out + error, -np.inf).max(axis=1)
     inside = frame.labels >= 0
     upper = np.full(frame.parts, -np.inf)
     np.maximum.at(upper, frame.labels[inside], best[inside])
-    return spread_bounds(frame, upper + 4 * EPS * float(np.abs(bias).max()))
+    return spread_bounds(frame, upper)
+
+
+def gain_lower(
+    frame: Frame,
+    rewards: FloatArray,
+    actions: IntArray,
+    gains: FloatArray,
+    bias: FloatArray,
+    low: FloatArray,
+) -> FloatArray:
+    """(S,) certified lower bounds of a policy's gain, from its computed gain and any bias.
+
+    In a recurrent class ``min (r + P h - h)`` is no larger than the gain. Chances of ending in a
+    class are computed without subtraction, so each has a small relative error.
+    """
+    none = np.zeros(bias.size)
+    out, error = (
+        x[np.arange(actions.size), actions] for x in differences(frame, rewards, none, bias, low)
+    )
+    labels = chain_classes(chain_of(frame, actions))
+    inside = labels >= 0
+    least, known = np.full(labels.max() + 1, np.inf), np.zeros(labels.max() + 1)
+    np.minimum.at(least, labels[inside], (out - error)[inside])
+    known[labels[inside]] = gains[inside]
+    slip = max(0.0, float((known - least).max()))
+    if least.size > 1:
+        slip += ends_error(int((~inside).sum())) * float(np.abs(known).max())
+    return gains - slip * (1.0 + 4 * EPS)
 
 
 def spread_bounds(frame: Frame, upper: FloatArray) -> FloatArray:
@@ -105,11 +170,79 @@ def spread_bounds(frame: Frame, upper: FloatArray) -> FloatArray:
     return np.minimum(between, upper.max())  # however slowly a policy may come to a component
 
 
-def report(frame: Frame, rewards: FloatArray, actions: IntArray, iterations: int) -> Gains:
-    """Evaluate a deterministic policy exactly and bound the optimum by its bias."""
-    pays = rewards[np.arange(actions.size), actions]
-    gains, bias = gain_and_bias(chain_of(frame, actions), pays)
-    return Gains(actions, gains, bias, gain_upper(frame, rewards, bias), iterations)
+def certified(
+    frame: Frame, rewards: FloatArray, actions: IntArray, found: Evaluated, iterations: int
+) -> Gains:
+    """Bounds of an evaluated policy and of the optimum by its bias."""
+    return Gains(
+        actions,
+        found.gain,
+        found.bias,
+        gain_lower(frame, rewards, actions, found.gain, found.bias, found.bias_low),
+        gain_upper(frame, rewards, found.bias, found.bias_low),
+        iterations,
+    )
+
+
+def evaluated(frame: Frame, rewards: FloatArray, actions: IntArray) -> Evaluated:
+    """Gain and bias of a deterministic policy, refined until what they leave over is rounding.
+
+    Where mixing takes 1e12 steps the bias is 1e12 times the rewards, and one float for each number
+    cannot hold the differences between neighbours that decide which action is better.
+    """
+    states = np.arange(actions.size)
+    chain, pays = chain_of(frame, actions), rewards[states, actions]
+    gains, bias = gain_and_bias(chain, pays)
+    gain_low, bias_low = np.zeros(states.size), np.zeros(states.size)
+    none = np.zeros_like(rewards)
+    if np.ptp(gains) > 0:
+        moving = np.flatnonzero(chain_classes(chain) < 0)
+
+        def missing() -> FloatArray:
+            out, _ = differences(frame, none, none[:, 0], gains, gain_low)
+            return out[states, actions]
+
+        def correct(left: FloatArray) -> FloatArray:
+            more = np.zeros(states.size)
+            if moving.size:
+                ended = np.setdiff1d(states, moving)
+                leave = np.asarray(chain[moving][:, ended].sum(axis=1)).ravel()
+                more[moving] = solve_part(chain, moving, leave, left[moving, None])[:, 0]
+            return more
+
+        _refine(gains, gain_low, missing, correct, 0.0)
+
+    def left_over() -> FloatArray:
+        return differences(frame, rewards, gains, bias, bias_low)[0][states, actions]
+
+    room = ROUNDING * EPS * max(float(np.abs(pays).max()), 1e-300)
+    _refine(bias, bias_low, left_over, lambda left: gain_and_bias(chain, left)[1], room)
+    return Evaluated(gains, gain_low, bias, bias_low)
+
+
+def _refine(
+    high: FloatArray,
+    low: FloatArray,
+    missing: Callable[[], FloatArray],
+    correct: Callable[[FloatArray], FloatArray],
+    room: float,
+) -> None:
+    """Iterative refinement of ``high + low`` in place, as long as it halves what is missing."""
+    left = missing()
+    for _ in range(REFINEMENTS):
+        size = float(np.abs(left).max())
+        if size <= room:
+            return
+        before = high.copy(), low.copy()
+        more = low + correct(left)
+        total = high + more
+        low[:] = more - (total - high)
+        high[:] = total
+        left = missing()
+        if not np.abs(left).max() < 0.5 * size:
+            if not np.abs(left).max() < size:
+                high[:], low[:] = before
+            return
 
 
 def by_policy_iteration(
@@ -119,29 +252,42 @@ def by_policy_iteration(
 
     Actions change only where that is a strict improvement beyond rounding, so ties cannot cycle.
     """
-    states = np.arange(rewards.shape[0])
     actions = frame.model.available.argmax(axis=1) if start is None else start.copy()
-    scale = max(float(np.abs(rewards).max()), 1e-300)
+    none = np.zeros(rewards.shape[0])
     seen: set[bytes] = set()
     iterations = 0
     while True:
-        gains, bias = gain_and_bias(chain_of(frame, actions), rewards[states, actions])
+        found = evaluated(frame, rewards, actions)
         iterations += 1
         seen.add(actions.tobytes())
-        slack = 64 * EPS * scale
-        more_gain = ahead(frame, np.zeros_like(rewards), gains)
-        better = more_gain.max(axis=1) > slack
-        choice = more_gain.argmax(axis=1)
+        better, choice, equal = np.zeros(none.size, dtype=bool), actions, frame.model.available
+        if np.ptp(found.gain) > 0:
+            more, error = differences(
+                frame, np.zeros_like(rewards), none, found.gain, found.gain_low
+            )
+            better, choice, slack = _better(more, error, actions)
+            equal = more >= -slack
         if not better.any():
-            slack += 16 * EPS * float(np.abs(bias).max())
-            more = ahead(frame, rewards, bias) - gains[:, None]
-            more = np.where(more_gain >= -64 * EPS * scale, more, -np.inf)
-            better = more.max(axis=1) > slack
-            choice = more.argmax(axis=1)
+            more, error = differences(frame, rewards, found.gain, found.bias, found.bias_low)
+            better, choice, _ = _better(more, error, actions, equal)
         improved = np.where(better, choice, actions)
         if not better.any() or improved.tobytes() in seen or iterations >= max_iterations:
-            return Gains(actions, gains, bias, gain_upper(frame, rewards, bias), iterations)
+            return certified(frame, rewards, actions, found, iterations)
         actions = improved
+
+
+def _better(
+    more: FloatArray, error: FloatArray, actions: IntArray, usable: BoolArray | None = None
+) -> tuple[BoolArray, IntArray, FloatArray]:
+    """Where an action adds more (S, A) than rounding may, which adds most, and what rounding may.
+
+    What the policy's own actions seem to add is what its evaluation left over.
+    """
+    states = np.arange(actions.size)
+    slack = error + 2.0 * float((np.abs(more) + error)[states, actions].max())
+    beyond = more > slack if usable is None else usable & (more > slack)
+    score = np.where(beyond, more, -np.inf)
+    return np.asarray(beyond.any(axis=1)), score.argmax(axis=1), slack
 
 
 def by_value_iteration(
@@ -152,7 +298,6 @@ def by_value_iteration(
     bias = np.zeros(rewards.shape[0])
     lower, upper = np.zeros(frame.parts), np.zeros(frame.parts)
     inside = np.zeros(rewards.shape[0], dtype=np.int64)
-    span = max(float(np.ptp(rewards)), 1e-300)
     sweeps = kernels.relative_iteration(
         t.start,
         t.stop,
@@ -162,7 +307,7 @@ def by_value_iteration(
         frame.staying,
         frame.labels.astype(np.int64),
         APERIODIC_STEP,
-        max(tolerance * max(1.0, span), 8 * EPS * span),
+        max(tolerance, 8 * EPS * float(np.abs(rewards).max())),
         max_sweeps,
         bias,
         lower,
@@ -173,12 +318,13 @@ def by_value_iteration(
     stop[: frame.parts] = 0.5 * (lower + upper)
     between = solve_stopping(frame.exits, np.zeros(frame.exits.pairs.size), stop)
     actions = compose(frame.model, frame.exits, between.choice, frame.labels, frame.staying, inside)
-    bound = spread_bounds(frame, upper + 4 * EPS * float(np.abs(bias).max()))
     if rewards.shape[0] > DENSE_LIMIT:  # the exact bias costs as much as all the sweeps
         pays = rewards[np.arange(actions.size), actions]
-        return Gains(actions, gain(chain_of(frame, actions), pays), bias, bound, int(sweeps))
-    found = report(frame, rewards, actions, int(sweeps))
-    return found._replace(upper=np.minimum(found.upper, bound))
+        gains = gain(chain_of(frame, actions), pays)
+        low = gain_lower(frame, rewards, actions, gains, bias, np.zeros(bias.size))
+        return Gains(actions, gains, bias, low, gain_upper(frame, rewards, bias), int(sweeps))
+    found = certified(frame, rewards, actions, evaluated(frame, rewards, actions), int(sweeps))
+    return found._replace(upper=np.minimum(found.upper, gain_upper(frame, rewards, bias)))
 
 
 # --------------------------------------------------------------------------- linear programs
@@ -264,12 +410,11 @@ def flow_table(frame: Frame, frequency: FloatArray, passing: FloatArray) -> Floa
     return table / table.sum(axis=1, keepdims=True)
 
 
-def by_linear_program(frame: Frame, rewards: FloatArray) -> tuple[Status, Gains]:
+def by_linear_program(frame: Frame, rewards: FloatArray) -> Gains:
     """The best gain from every state at once: all states get initial mass."""
     states = rewards.shape[0]
     none = np.zeros((0, *rewards.shape))
     flow = flow_program(frame, rewards, none, np.zeros(0), np.full(states, 1.0 / states))
     actions = flow_table(frame, flow.frequency, flow.passing).argmax(axis=1)
-    found = report(frame, rewards, actions, flow.iterations)
-    bound = gain_upper(frame, rewards, flow.bias)
-    return flow.status, found._replace(upper=np.minimum(found.upper, bound))
+    found = certified(frame, rewards, actions, evaluated(frame, rewards, actions), flow.iterations)
+    return found._replace(upper=np.minimum(found.upper, gain_upper(frame, rewards, flow.bias)))

@@ -1,6 +1,8 @@
-"""NumPy twins of `tightrope.kernels.average`."""
+"""NumPy twins of `tightrope.kernels.average`; `differences` in exact fractions."""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,7 +50,8 @@ def relative_iteration(
         sweeps += 1
         for k in range(lower.size):
             lower[k], upper[k] = change[labels == k].min(), change[labels == k].max()
-        if (upper - lower).max(initial=0.0) <= tolerance or sweeps >= max_sweeps:
+        widest = ((upper - lower) / np.maximum(1.0, np.abs(lower))).max(initial=0.0)
+        if widest <= tolerance or sweeps >= max_sweeps:
             return sweeps
         bias[inside] += step * change[inside]
         for k in range(lower.size):
@@ -89,3 +92,14 @@ def discounted_iteration(
                 break
             values[:] = _looked_ahead(matrix, rewards, usable, discount, values)[states, actions]
             sweeps += 1
+
+
+def differences(start, stop, indices, data, owner, pays, level, high, low, out, error):
+    for row, i in enumerate(owner):
+        total = Fraction(pays[row]) - Fraction(level[i])
+        for k in range(start[row], stop[row]):
+            j = indices[k]
+            apart = Fraction(high[j]) + Fraction(low[j]) - Fraction(high[i]) - Fraction(low[i])
+            total += Fraction(data[k]) * apart
+        out[row] = float(total)
+        error[row] = 2.0**-52 * abs(out[row])
