@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from tests.planning.exact_gains import best_gain
 from tests.random_models import random_stationary
 
 from tightrope import FiniteMDP
@@ -27,6 +29,7 @@ from tightrope.problems import mars_rover
 
 GAIN_SOLVERS = ("policy-iteration", "value-iteration", "lp")
 COST_SOLVERS = ("policy-iteration", "value-iteration", "lp")
+LIMITED = {"value-iteration": {"max_sweeps": 2000}}  # where sweeps would take for ever
 
 
 def average(transitions, rewards, costs=None, capacities=None, **extra):
@@ -243,6 +246,79 @@ def test_gains_stay_right_when_mixing_takes_1e9_steps(eps):
     assert solution.status is Status.SOLVED
     assert solution.lower_bound <= 2.6 + 1e-12
     assert solution.upper_bound >= 2.6 - 1e-12
+
+
+@pytest.mark.parametrize("solver", GAIN_SOLVERS)
+@pytest.mark.parametrize(("slow", "more"), [(1e-9, 6e-7), (1e-12, 6e-4), (1e-15, 0.6)])
+def test_a_small_choice_is_seen_however_slow_mixing_is(solver, slow, more):
+    # 3/4 of the time in state 0 for 1 a step, 1/4 in state 1, where `more` can be had or not
+    table = np.zeros((2, 2, 2))
+    table[0], table[1] = [1 - slow, slow], [3 * slow, 1 - 3 * slow]
+    model = average(table, [[1.0, 1.0], [0.0, more]])
+    solution = plan(model, solver=solver, **LIMITED.get(solver, {}))
+    assert solution.value == pytest.approx(0.75 + 0.25 * more, abs=1e-15)
+    assert solution.status is Status.SOLVED
+    assert solution.gap < 1e-13
+    assert solution.lower_bound <= solution.value <= solution.upper_bound
+
+
+def blocks_model(seed, slowest):
+    """Fast blocks, some of them periodic, that meet once in up to `slowest` steps.
+
+    Kind 0 communicates; in the others blocks lead one way only, so several end components remain.
+    """
+    rng = np.random.default_rng(seed)
+    kind, blocks, size = seed % 3, int(rng.integers(2, 4)), int(rng.integers(1, 3))
+    states = blocks * size
+    block = np.arange(states) // size
+    table = np.zeros((states, 2, states))
+    for s, a in itertools.product(range(states), range(2)):
+        if rng.random() < 0.5:
+            table[s, a, block[s] * size + (s + 1) % size] = 1.0
+        else:
+            table[s, a, block == block[s]] = rng.dirichlet(np.ones(size))
+        others = np.flatnonzero(block > block[s] if kind else block != block[s])
+        if others.size and (rng.random() < 0.6 or s % size == 0):
+            leave = 10.0 ** -rng.uniform(2, np.log10(slowest))
+            table[s, a] *= 1 - leave
+            table[s, a, rng.choice(others)] += leave
+    rewards = rng.normal(size=(states, 2)) * rng.choice([1.0, 1e-3, 1e-6], size=(states, 2))
+    return average(
+        table / table.sum(axis=2, keepdims=True),
+        rewards + rng.normal(size=blocks)[block][:, None],
+        initial=rng.dirichlet(np.ones(states)),
+    )
+
+
+def test_bounds_hold_in_fractions_and_solved_is_right_however_slow_mixing_is():
+    solved = 0
+    for seed in range(30):
+        model = blocks_model(seed, 1e17)
+        exact = best_gain(model)
+        for solver in GAIN_SOLVERS:
+            solution = plan(model, solver=solver, **LIMITED.get(solver, {}))
+            bounds = Fraction(solution.lower_bound), Fraction(solution.upper_bound)
+            assert bounds[0] <= exact <= bounds[1], (seed, solver)
+            if solution.status is Status.SOLVED:
+                assert abs(Fraction(solution.value) - exact) <= 1e-9, (seed, solver)
+                assert solution.gap <= 1e-9
+            solved += solution.status is Status.SOLVED
+    assert solved > 0.8 * 3 * 30
+
+
+@pytest.mark.parametrize("solver", COST_SOLVERS)
+@pytest.mark.parametrize("slow", [1e-9, 1e-12, 1e-15])
+def test_a_capacity_where_mixing_is_slow(solver, slow):
+    # the shares of time are 3/4 and 1/4 whatever is done: earn 1 at cost 1 in state 0 (x), .5 at
+    # cost 1 in state 1; a capacity of 1/2 goes to state 0
+    table = np.zeros((2, 2, 2))
+    table[0], table[1] = [1 - slow, slow], [3 * slow, 1 - 3 * slow]
+    model = average(table, [[1.0, 0.0], [0.0, 0.5]], [[[1.0, 0.0], [0.0, 1.0]]], [0.5])
+    solution = plan(model, solver=solver, **LIMITED.get(solver, {}))
+    assert solution.lower_bound <= 0.5 + 1e-9
+    assert solution.upper_bound >= 0.5
+    assert solution.status is Status.SOLVED
+    assert solution.value == pytest.approx(0.5, abs=1e-9)
 
 
 def test_value_iteration_that_runs_out_of_sweeps_says_so_and_its_bounds_hold():
