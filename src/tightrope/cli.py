@@ -440,7 +440,7 @@ def _announce_compilation() -> None:
     from tightrope.kernels import columns
     from tightrope.kernels.jit import is_cached
 
-    if not is_cached(columns.step):
+    if not is_cached(columns.advance):
         typer.echo("compiling kernels (once after installation, some 10 s) ...", err=True)
 
 

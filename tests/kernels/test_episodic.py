@@ -62,9 +62,10 @@ def test_reach(seed):
     """What no episode reaches is left alone, and changes nothing elsewhere."""
     model = random_episodic(seed)
     t, H, m = model.tables(), model.horizon, model.num_costs
-    args = (t.start, t.stop, t.indices, t.available, t.initial, H)
-    order, counts = fast.reach(*args)
-    twin, sizes = plain.reach(*args)
+    order, twin = np.empty((2, 2, model.num_states), dtype=np.int32)
+    counts, sizes = np.zeros((2, H), dtype=np.int64)
+    for module, *out in ((fast, order, counts), (plain, twin, sizes)):
+        module.reach(t.start, t.stop, t.indices, t.available, t.initial > 0, *out)
     assert (counts == sizes).all()
     for n in counts:
         assert set(order[0, :n]) == set(twin[0, :n])

@@ -40,6 +40,60 @@ def test_two_solvers_agree(block):
     assert infeasible < 50
 
 
+@pytest.mark.parametrize(("solver", "decades"), [("column-generation", 9), ("lp", 4)])
+@pytest.mark.parametrize("block", range(4))
+def test_units_do_not_matter(block, solver, decades):
+    """Rewards in billions and costs in billionths, or the other way round: the same plan."""
+    for seed in range(20 * block, 20 * block + 20):
+        model = random_episodic(seed)
+        rng = np.random.default_rng(seed)
+        money = 10.0 ** rng.integers(-9, 10)
+        units = 10.0 ** rng.integers(-decades, decades + 1, size=model.num_costs)
+        scaled = model.replace(
+            rewards=model.rewards * money,
+            costs=np.array([c * u for c, u in zip(model.costs, units)]) if units.size else None,
+            capacities=model.capacities * units if units.size else None,
+        )
+        plain = tr.plan(model)
+        found = tr.plan(scaled, solver=solver)
+        assert found.status is plain.status, seed
+        if plain.status is Status.INFEASIBLE:
+            least = found.least_violation
+            assert least.certified > least.weights @ (scaled.signs * scaled.capacities)
+            continue
+        assert found.gap <= 2e-8
+        assert found.value == pytest.approx(plain.value * money, rel=2e-8, abs=2e-8)
+        excess = scaled.signs * (found.costs - scaled.capacities) / units
+        assert excess.max(initial=0.0) <= 1e-8 * model.horizon
+
+
+@pytest.mark.parametrize(
+    ("rewards", "costs", "capacities", "horizon"),
+    [
+        ([1e9, 2e8], [[1.0, 0.1]], [0.999], 10),
+        ([1e6, 2e5], [[1.0, 0.1]], [3 - 2e-6], 30),
+        ([1.0, 0.2], [[1e10, 0.0], [1.0, 0.1]], [1e12, 0.999], 10),
+    ],
+)
+def test_least_cost_is_not_hidden_by_large_rewards(rewards, costs, capacities, horizon):
+    """The least cost is a tenth of the horizon, more than the capacity by 1e-6 and more."""
+    model = tr.FiniteMDP(
+        transitions=np.ones((1, 2, 1)), rewards=[rewards], costs=[[c] for c in costs],
+        capacities=capacities, criterion=tr.Episodic(horizon),
+    )  # fmt: skip
+    for solver in ("column-generation", "lp"):
+        solution = tr.plan(model, solver=solver)
+        assert solution.status is Status.INFEASIBLE
+        shortfall = horizon / 10 - capacities[-1]
+        assert solution.least_violation.shortfall == pytest.approx(shortfall, rel=1e-6)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, np.nan, np.inf, "x"])
+def test_tolerance_is_checked(tolerance):
+    with pytest.raises(ConfigError, match="tolerance must be a number > 0"):
+        tr.plan(tr.problems.box(), tolerance=tolerance)
+
+
 def check_certificate(model, solution):
     """The Farkas weights prove, by one dynamic program of the test's own, that no policy fits."""
     least = solution.least_violation

@@ -95,7 +95,7 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
     Parameters
     ----------
     values : (P, 1 + m) reward and costs of each column
-    limits : (m,) capacities; a violation below `feasible_eps` is added to them
+    limits : (m,) capacities; an excess below `feasible_eps` in its own row is added to them
     z_coef : (m,) weight of a unit of violation in each row
     basis : (m + 1,) int64, read when phase > 0, and written
     phase : 0 at the first call, then what the last call returned
@@ -155,11 +155,19 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
             highest, stalled = objective, 0
         # after many idle pivots the first positive reduced cost enters (Bland)
         enter = _price(pool, used, values, basis, phase, y, PRICE_EPS * biggest, stalled > n + used)
-        if phase == 1 and (z_row < 0 or (enter < 0 and -objective <= feasible_eps)):
-            if z_row >= 0:  # absorb a violation of rounding size and pivot it out
+        fits = phase == 1 and (z_row < 0 or enter < 0)
+        if fits and z_row >= 0:  # is what exceeds the capacities of rounding size in every row?
+            for i in range(m):
+                over = z_coef[i] * x[z_row]
+                for b in range(n):
+                    if basis[b] == pool + i:
+                        over -= x[b]
+                fits = fits and over <= feasible_eps
+        if fits:
+            if z_row >= 0:  # absorb it and pivot the violation out
                 best = 0.0
                 for i in range(m):
-                    limits[i] += z_coef[i] * max(x[z_row], 0.0)
+                    limits[i] += min(z_coef[i] * max(x[z_row], 0.0), feasible_eps)
                 for i in range(m):
                     member = False
                     for b in range(n):
@@ -193,17 +201,18 @@ def master(used, values, limits, z_coef, feasible_eps, basis, phase, x, y):
 
 
 # State of a column generation, as kernels and Python hand it to each other: `numbers` holds
-# LOWER, UPPER (bounds of the optimum), LEAST, VIOLATION (bounds of the least violation) and
-# TOLERANCE; `codes` holds PHASE (0 before the first master, 1 feasibility, 2 optimality), USED
-# columns, OUTCOME, how many of the LANES multipliers are FRESH, the others being copies, and how
-# many may be at MOST.
-LOWER, UPPER, LEAST, VIOLATION, TOLERANCE = range(5)
+# LOWER, UPPER (bounds of the optimum), LEAST, VIOLATION (bounds of the least violation),
+# TOLERANCE, ROUNDING (what rounding makes of a cost of the largest entry 1) and UNIT (of the
+# violation in the master: the smallest scale of a cost); `codes` holds PHASE (0 before the first
+# master, 1 feasibility, 2 optimality), USED columns, OUTCOME, how many of the LANES multipliers are
+# FRESH, the others being copies, and how many may be at MOST.
+LOWER, UPPER, LEAST, VIOLATION, TOLERANCE, ROUNDING, UNIT = range(7)
 PHASE, USED, OUTCOME, FRESH, MOST = range(5)
 RUNNING, OPTIMAL, INFEASIBLE, STUCK = range(4)
 
 
 @kernel
-def _add_columns(totals, scale, capacities, points, slots, values, priced, weights, numbers, codes):
+def add_columns(totals, scale, capacities, points, slots, values, priced, weights, numbers, codes):
     """Enter the answers of all lanes, and the bounds that their objectives prove.
 
     A column that is as good at a lane's multipliers, as most are near the optimum, answers them
@@ -216,10 +225,12 @@ def _add_columns(totals, scale, capacities, points, slots, values, priced, weigh
     used = codes[USED]
     for lane in range(codes[FRESH]):
         slot, objective, bound = slots[lane], totals[0, lane], totals[0, lane]
+        rounding = 0.0
         for i in range(m):
             bound += points[lane, i] * capacities[i]
+            rounding += points[lane, i] * numbers[ROUNDING] * scale[1 + i]
         if codes[PHASE] == 1:
-            numbers[LEAST] = max(numbers[LEAST], -bound)
+            numbers[LEAST] = max(numbers[LEAST], -bound - rounding)
         else:
             numbers[UPPER] = min(numbers[UPPER], bound)
         for j in range(used):
@@ -246,26 +257,7 @@ def _add_columns(totals, scale, capacities, points, slots, values, priced, weigh
 
 
 @kernel
-def step(
-    totals, scale, capacities, limits, z_coef, feasible_eps, basis, x, y, duals, points, slots,
-    values, priced, weights, numbers, codes,
-):  # fmt: skip
-    """Enter the columns of a round, solve the master, and say where the next programs are solved.
-
-    In phase 1, and where there is one lane, `values` holds the new columns' values already.
-    """
-    _add_columns(totals, scale, capacities, points, slots, values, priced, weights, numbers, codes)
-    code, phase, best = master(
-        codes[USED], values, limits, z_coef, feasible_eps, basis, codes[PHASE], x, y
-    )
-    _advance(
-        code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots,
-        numbers, codes,
-    )  # fmt: skip
-
-
-@kernel
-def _advance(
+def advance(
     code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots, numbers,
     codes,
 ):  # fmt: skip
@@ -287,9 +279,12 @@ def _advance(
     if code != SOLVED:  # then `best` proves nothing
         codes[OUTCOME] = STUCK
     elif phase == 1:
-        numbers[VIOLATION] = -best
+        numbers[VIOLATION] = -best * numbers[UNIT]
         gap = numbers[VIOLATION] - numbers[LEAST]
-        if numbers[LEAST] > 0 and gap <= numbers[TOLERANCE] * max(1.0, numbers[VIOLATION]):
+        size = numbers[VIOLATION]  # or, if larger, the size of the costs that are at odds
+        for i in range(m):
+            size = max(size, y[i] * numbers[UNIT])
+        if numbers[LEAST] > 0 and gap <= numbers[TOLERANCE] * size:
             codes[OUTCOME] = INFEASIBLE
     else:
         numbers[LOWER] = best * scale[0]
@@ -298,7 +293,7 @@ def _advance(
             codes[OUTCOME] = OPTIMAL
     total, heaviest = 0.0, -1
     for i in range(m):
-        duals[i] = max(y[i], 0.0) * (scale[0] if phase == 2 else 1.0) / scale[1 + i]
+        duals[i] = max(y[i], 0.0) * (scale[0] if phase == 2 else numbers[UNIT]) / scale[1 + i]
         points[0, i] = duals[i]
         points[1, i] = 0.0
     for b in range(basis.size):

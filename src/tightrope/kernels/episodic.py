@@ -117,37 +117,35 @@ def best_response_parallel(
 
 
 @kernel
-def reach(start, stop, indices, available, initial, horizon):
-    """Where an episode can be: (order, counts).
+def reach(start, stop, indices, available, seen, order, counts):
+    """Where an episode can be that starts in the states `seen` (S,), which is written.
 
     At stage h it can be in the first ``counts[h]`` states of ``order[0]`` and in no other, a
     little more than exactly: who can be in a state can be there later. ``order[1]`` is 0, 1, 2, ...
+    Writes `order` (2, S) int32 and `counts` (H,), which is 0 before.
     """
     num_states, num_actions = available.shape
     stride = num_states * num_actions if start.size > num_states * num_actions else 0
-    order = np.empty((2, num_states), dtype=np.int32)
-    counts = np.zeros(horizon, dtype=np.int64)
-    seen = np.zeros(num_states, dtype=np.bool_)
+    first, last = 0, 0
     for s in range(num_states):
         order[1, s] = s
-        if initial[s] > 0:
-            order[0, counts[0]] = s
-            counts[0] += 1
-            seen[s] = True
-    for h in range(1, horizon):
-        first = counts[h - 2] if stride == 0 and h > 1 else 0  # those before lead nowhere new
-        counts[h] = counts[h - 1]
+        if seen[s]:
+            order[0, last] = s
+            last += 1
+    counts[0] = last
+    for h in range(1, counts.size):
         for i in range(first, counts[h - 1]):
-            s = order[0, i]
             for a in range(num_actions):
-                row = (h - 1) * stride + s * num_actions + a
-                if available[s, a] and counts[h] < num_states:
+                row = (h - 1) * stride + order[0, i] * num_actions + a
+                if available[order[0, i], a]:
                     for k in range(start[row], stop[row]):
                         if not seen[indices[k]]:
                             seen[indices[k]] = True
-                            order[0, counts[h]] = indices[k]
-                            counts[h] += 1
-    return order, counts
+                            order[0, last] = indices[k]
+                            last += 1
+        counts[h] = last
+        if stride == 0:  # with one table those before lead nowhere new
+            first = counts[h - 1]
 
 
 @kernel
@@ -354,44 +352,38 @@ def evaluate_actions(
 ):
     """Values (K, 1 + m) of K deterministic policies `actions` (K, Hp, S), backward in time.
 
-    LANES channels at a time: channel 0 is the reward, channel i cost i, and then nothing.
+    LANES policies and two of the tables reward, cost_1, .., cost_m at a time.
     """
-    num_states, num_actions = uint64(available.shape[0]), uint64(available.shape[1])
-    stride = num_states * num_actions if start.size > num_states * num_actions else uint64(0)
+    num_states, num_actions = available.shape
+    stride = num_states * num_actions if start.size > num_states * num_actions else 0
     m = costs.shape[0]
     values = np.zeros((actions.shape[0], 1 + m))
-    after, here = np.empty((num_states, LANES)), np.empty((num_states, LANES))
-    for j in range(actions.shape[0]):
-        for first in range(0, 1 + m, LANES):
-            for s in range(num_states):
+    order = np.empty(num_states, dtype=np.int32)
+    for s in range(num_states):
+        order[s] = s
+    chosen = np.empty((num_states, LANES), dtype=np.int64)
+    for first in range(0, actions.shape[0], LANES):
+        lanes = min(LANES, actions.shape[0] - first)
+        for c in range(0, 1 + m, 2):
+            both = np.zeros((2, 2, num_states, LANES))
+            for back in range(horizon):
+                h = horizon - 1 - back
+                hp = h if actions.shape[1] > 1 else 0
                 for lane in range(LANES):
-                    after[s, lane] = 0.0
-            for h in range(horizon - 1, -1, -1):
-                chosen = actions[j, h if actions.shape[1] > 1 else 0]
-                hr = h if rewards.shape[0] > 1 else 0
+                    for s in range(num_states):
+                        chosen[s, lane] = actions[first + min(lane, lanes - 1), hp, s]
                 hc = h if costs.shape[1] > 1 else 0
-                for s in range(num_states):
-                    a = uint32(chosen[s])
-                    for lane in range(LANES):
-                        if first + lane == 0:
-                            here[s, lane] = rewards[hr, s, a]
-                        else:
-                            i = first + lane - 1
-                            here[s, lane] = costs[i, hc, s, a] if i < m else 0.0
-                for s in range(num_states):
-                    row = uint64(h) * stride + s * num_actions + uint32(chosen[s])
-                    x0, x1, x2, x3 = here[s, 0], here[s, 1], here[s, 2], here[s, 3]
-                    for k in range(uint64(start[row]), uint64(stop[row])):
-                        p, t = data[k], uint32(indices[k])
-                        x0 += p * after[t, 0]
-                        x1 += p * after[t, 1]
-                        x2 += p * after[t, 2]
-                        x3 += p * after[t, 3]
-                    here[s, 0], here[s, 1], here[s, 2], here[s, 3] = x0, x1, x2, x3
-                here, after = after, here
-            for lane in range(min(LANES, 1 + m - first)):
-                for s in range(num_states):
-                    values[j, first + lane] += initial[s] * after[s, lane]
+                table = costs[c - 1, hc] if c > 0 else rewards[h if rewards.shape[0] > 1 else 0]
+                other = costs[c, hc] if c < m else table
+                after, here = both[back % 2], both[(back + 1) % 2]
+                _evaluate_pair(
+                    0, num_states, order, h * stride, start, stop, indices, data, table, other,
+                    c < m, chosen, after[0], after[1], here[0], here[1],
+                )  # fmt: skip
+            for i in range(min(2, 1 + m - c)):
+                for lane in range(lanes):
+                    for s in range(num_states):
+                        values[first + lane, c + i] += initial[s] * both[horizon % 2, i, s, lane]
     return values
 
 

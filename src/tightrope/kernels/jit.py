@@ -54,14 +54,15 @@ def kernel(function: Callable[..., Any] | None = None, *, parallel: bool = False
     """Compile a function of arrays and scalars; `parallel=True` allows `prange`.
 
     The plain function stays reachable as ``.py_func``. A kernel whose name has a leading underscore
-    is called by kernels only: it gets no wrapper for Python, which takes long to compile.
+    is called by kernels only: it gets no wrapper for Python, which takes long to compile. None gets
+    one for C.
     """
     if function is None:
         return lambda f: kernel(f, parallel=parallel)
     internal = function.__name__.startswith("_")
     dispatcher = numba.njit(
         parallel=parallel, nogil=True, error_model="numpy", no_cpython_wrapper=internal,
-        no_cfunc_wrapper=internal,
+        no_cfunc_wrapper=True,
     )(function)  # fmt: skip
     with contextlib.suppress(RuntimeError):  # no folder that could hold the cache
         dispatcher._cache = _TolerantCache(function)

@@ -23,7 +23,7 @@ from tightrope.kernels import columns, episodic
 from tightrope.model.mdp import Tables
 from tightrope.types import FloatArray, IntArray
 
-FEASIBLE_EPS = 1e-13  # of the largest cost, per step
+FEASIBLE_EPS = 1e-13  # excess over a capacity, of that cost's largest entry, per step
 STATUSES = {
     columns.RUNNING: Status.NOT_CONVERGED,
     columns.STUCK: Status.NOT_CONVERGED,
@@ -104,15 +104,15 @@ def solve(
         found = np.array([[best]])
         return Columns(Status.SOLVED, 1, FIRST, ALL, found, capacities, best, best)
     # the master works on rewards and costs of size about 1
-    scale = np.array([_largest(table) for table in (tables.rewards, *tables.costs)])
-    z_coef = 1.0 / scale[1:]
-    limits = capacities * z_coef
+    scale = np.array([largest(table) for table in (tables.rewards, *tables.costs)])
+    unit = scale[1:].min()
+    z_coef, limits = unit / scale[1:], capacities / scale[1:]
     size = pool.shape[0]
     values, priced, weights = np.zeros((size, 1 + m)), np.zeros((size, m)), np.ones(size)
     basis, x, y = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1), np.zeros(m + 1)
     if multipliers is None:
         duals, lanes = np.zeros(m), episodic.LANES
-        points = np.outer(FIRST_POINTS, scale[0] * z_coef)
+        points = np.outer(FIRST_POINTS, scale[0] / scale[1:])
     else:
         duals, lanes = multipliers.copy(), 1
         points = np.tile(duals, (episodic.LANES, 1))
@@ -123,8 +123,8 @@ def solve(
         reach = everywhere(horizon, tables.initial.size)
     slots = warm + np.arange(episodic.LANES)
     totals = np.empty((1 + m, episodic.LANES))
-    feasible_eps = FEASIBLE_EPS * horizon * scale.max()
-    numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance])
+    feasible_eps = FEASIBLE_EPS * horizon
+    numbers = np.array([-np.inf, np.inf, -np.inf, np.inf, tolerance, 0.1 * feasible_eps, unit])
     codes = np.array([0, warm, columns.RUNNING, lanes, lanes])
     one = episodic.best_response_parallel if large else episodic.best_response
     four = episodic.best_responses_parallel if large else episodic.best_responses
@@ -140,9 +140,16 @@ def solve(
                 found = episodic.evaluate_actions(*tables, horizon, pool[slot : slot + 1])
                 values[slot] = found[0] / scale
         programs += fresh
-        columns.step(
-            totals, scale, capacities, limits, z_coef, feasible_eps, basis, x, y, duals, points,
-            slots, values, priced, weights, numbers, codes,
+        columns.add_columns(
+            totals, scale, capacities, points, slots, values, priced, weights, numbers, codes
+        )
+        code, phase, best = columns.master(
+            codes[columns.USED], values, limits, z_coef, feasible_eps, basis,
+            codes[columns.PHASE], x, y,
+        )  # fmt: skip
+        columns.advance(
+            code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots,
+            numbers, codes,
         )  # fmt: skip
         fresh = int(codes[columns.FRESH])
     status = STATUSES[codes[columns.OUTCOME]]
@@ -157,6 +164,6 @@ def solve(
     )
 
 
-def _largest(table: FloatArray) -> float:
+def largest(table: FloatArray) -> float:
     """Largest absolute entry, or 1 if there is none."""
     return max(float(table.max()), -float(table.min())) or 1.0

@@ -17,6 +17,7 @@ from tightrope.planning.occupancy import policy_from_occupancy
 from tightrope.planning.solution import LeastViolation, Solution
 from tightrope.types import FloatArray
 
+EXCESS_EPS = 1e-9  # what a solved plan may exceed a capacity by, of that cost's largest total
 SOLVERS = ("auto", "column-generation", "lp")
 
 
@@ -62,10 +63,14 @@ def plan_episodic(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 
     ----------
     solver : 'column-generation' (what 'auto' takes) or 'lp'
         Dynamic programs under a small master, or HiGHS on the whole sparse program.
-    tolerance : relative gap at which column generation stops
+    tolerance : > 0, relative gap at which column generation stops
+
+    Raises ConfigError for another solver or tolerance.
     """
     if solver not in SOLVERS:
         raise ConfigError(f"solver for episodic models must be one of {SOLVERS}, got {solver!r}")
+    if not (isinstance(tolerance, int | float) and 0.0 < tolerance < np.inf):
+        raise ConfigError(f"tolerance must be a number > 0, got {tolerance!r}")
     started = time.perf_counter()
     answer = _by_lp(model) if solver == "lp" else _by_columns(model, tolerance)
     solver = "lp" if solver == "lp" else "column-generation"
@@ -84,11 +89,14 @@ def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
     pool = np.zeros((size, model.horizon, model.num_states), dtype=np.int32)
     if not tables.available[:, 0].all():
         pool[:] = tables.available.argmax(axis=1)
-    reach = kernels.reach(
-        tables.start, tables.stop, tables.indices, tables.available, tables.initial, model.horizon
-    )
+    order = np.empty((2, model.num_states), dtype=np.int32)
+    counts = np.zeros(model.horizon, dtype=np.int64)
+    kernels.reach(
+        tables.start, tables.stop, tables.indices, tables.available, tables.initial > 0, order,
+        counts,
+    )  # fmt: skip
     found = column_generation.solve(
-        tables, model.horizon, capacities, pool, reach=reach, tolerance=tolerance
+        tables, model.horizon, capacities, pool, reach=(order, counts), tolerance=tolerance
     )
     policy = mixture(
         [DeterministicPolicy(pool[slot].copy()) for slot in found.slots], found.weights
@@ -115,6 +123,10 @@ def _report(
     excess = model.signs * (values[1:] - model.capacities)
     statistics["largest_excess"] = float(excess.max(initial=0.0))
     infeasible = status is Status.INFEASIBLE
+    allowed = [EXCESS_EPS * model.horizon * column_generation.largest(c) for c in model.costs]
+    kept = bool((excess <= allowed).all())
+    if status is Status.SOLVED and not kept:
+        status = Status.NOT_CONVERGED
     least = None
     if upper is None:
         tables, limits = signed_tables(model)
@@ -141,7 +153,7 @@ def _report(
         capacities=model.capacities,
         cost_names=model.cost_names,
         multipliers=np.full(model.num_costs, np.nan) if infeasible else multipliers,
-        lower_bound=-np.inf if infeasible else float(values[0]),
+        lower_bound=float(values[0]) if kept else -np.inf,
         upper_bound=-np.inf if infeasible else upper,
         seconds=time.perf_counter() - started,
         model_hash=model.content_hash,

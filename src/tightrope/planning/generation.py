@@ -18,7 +18,7 @@ from tightrope.kernels import columns
 from tightrope.model.policy import DeterministicPolicy
 from tightrope.types import FloatArray
 
-FEASIBLE_EPS = 1e-12  # in units of the largest value
+FEASIBLE_EPS = 1e-12  # excess over a capacity, in units of that cost
 
 
 class Response(NamedTuple):
@@ -67,8 +67,8 @@ def generate(
     """
     m = limits.size
     cost_scale = scale[1:]
-    z_coef = 1.0 / cost_scale
-    eps = FEASIBLE_EPS * float(scale.max())
+    unit = float(cost_scale.min(initial=np.inf))
+    z_coef = unit / cost_scale
     pool: list[DeterministicPolicy] = []
     values = np.zeros((max_programs, 1 + m))
     basis = np.zeros(m + 1, dtype=np.int64)
@@ -88,15 +88,16 @@ def generate(
         else:
             upper = min(upper, reply.upper + float(duals @ limits))
         code, phase, best = columns.master(
-            len(pool), values, limits / cost_scale, z_coef, eps, basis, phase, x, y
+            len(pool), values, limits / cost_scale, z_coef, FEASIBLE_EPS, basis, phase, x, y
         )
         if code != columns.SOLVED:
             break
         reward_weight = 0.0 if phase == 1 else 1.0
         if phase == 1:
-            violation = -best
-            duals = np.maximum(y[:m], 0.0) / cost_scale
-            if least > 0 and violation - least <= tolerance * max(1.0, violation):
+            violation = -best * unit
+            duals = np.maximum(y[:m], 0.0) * unit / cost_scale
+            size = max(violation, float(duals @ cost_scale))
+            if least > 0 and violation - least <= tolerance * size:
                 status = Status.INFEASIBLE
                 break
         else:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from tightrope.errors import Status
 from tightrope.model.mdp import Tables
+from tightrope.planning.column_generation import largest
 from tightrope.types import FloatArray
 
 TOLERANCE = 1e-9
@@ -147,14 +148,23 @@ def _column_values(table: FloatArray, stage: np.ndarray, pair: np.ndarray) -> Fl
 
 def solve_episodic(tables: Tables, horizon: int, capacities: FloatArray) -> EpisodicMeasure:
     """The program of Eq. (14); if it is infeasible, the one of least violation."""
-    objective, matrix, row_lower, row_upper = episodic_program(tables, horizon, capacities)
-    answer = maximise(objective, matrix, row_lower, row_upper)
+    # the solver's tolerances are for rewards and costs of size about 1
     m = capacities.size
+    reward_size, *sizes = (largest(table) for table in (tables.rewards, *tables.costs))
+    scale = np.array(sizes)
+    tables = tables._replace(
+        rewards=tables.rewards / reward_size, costs=tables.costs / scale[:, None, None, None]
+    )
+    program = episodic_program(tables, horizon, capacities / scale)
+    objective, matrix, row_lower, row_upper = program
+    answer = maximise(*program)
+    unit = reward_size
     status = answer.status
     if status is Status.INFEASIBLE:
         # one more variable z >= 0: minimise z subject to costs - z <= capacities
         relief = np.zeros((matrix.shape[0], 1))
-        relief[matrix.shape[0] - m :] = -1.0
+        unit = scale.min()
+        relief[matrix.shape[0] - m :, 0] = -unit / scale
         wider = sp.hstack([matrix, sp.csc_array(relief)], format="csc")
         price = np.append(np.zeros(objective.size), -1.0)
         answer = maximise(price, wider, row_lower, row_upper)
@@ -163,7 +173,9 @@ def solve_episodic(tables: Tables, horizon: int, capacities: FloatArray) -> Epis
     measure = np.zeros((horizon, tables.available.size))
     if answer.x.size:
         measure[:, tables.available.ravel()] = answer.x[: objective.size].reshape(horizon, -1)
-    multipliers = np.maximum(answer.row_duals[matrix.shape[0] - m :], 0.0) if m else np.zeros(0)
+    multipliers = np.zeros(m)
+    if m:
+        multipliers = np.maximum(answer.row_duals[-m:], 0.0) * unit / scale
     return EpisodicMeasure(
         status, measure.reshape(horizon, *tables.available.shape), multipliers, answer.iterations
     )

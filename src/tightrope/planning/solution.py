@@ -90,10 +90,10 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """(upper - lower) / max(1, |value|); infinite without a value."""
+        """|upper - lower| / max(1, |value|); infinite without a value."""
         if self.value is None:
             return math.inf
-        return max(0.0, self.upper_bound - self.lower_bound) / max(1.0, abs(self.value))
+        return abs(self.upper_bound - self.lower_bound) / max(1.0, abs(self.value))
 
     @property
     def binding(self) -> tuple[str, ...]:

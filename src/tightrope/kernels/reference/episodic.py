@@ -42,21 +42,20 @@ def best_response(
     return initial @ value
 
 
-def reach(start, stop, indices, available, initial, horizon):
-    """``counts[h]`` states can be reached within h steps; (order, counts)."""
+def reach(start, stop, indices, available, seen, order, counts):
+    """``counts[h]`` states can be reached within h steps."""
     num_states, num_actions = available.shape
     tables = _matrices(start, stop, indices, np.ones(indices.size), num_states, num_actions)
-    inside = initial > 0
-    order, counts = [*np.flatnonzero(inside)], []
-    for h in range(horizon):
-        counts.append(len(order))
+    inside = seen
+    found = [*np.flatnonzero(inside)]
+    for h in range(counts.size):
+        counts[h] = len(found)
         leaves = (available & inside[:, None]).ravel()
         after = inside | (tables[h % len(tables)].T @ leaves.astype(float) > 0)
-        order += [*np.flatnonzero(after & ~inside)]
+        found += [*np.flatnonzero(after & ~inside)]
         inside = after
-    order = order[: counts[-1]]
-    order += [s for s in range(num_states) if s not in order]
-    return np.array([order, range(num_states)], dtype=np.int32), np.array(counts)
+    order[0, : counts[-1]] = found[: counts[-1]]
+    order[1] = range(num_states)
 
 
 def best_responses(
