@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from loky.process_executor import TerminatedWorkerError
 
 import tightrope as tr
 from tightrope.cli import main
@@ -439,6 +441,74 @@ def test_full_disk_loses_no_finished_run(call, tmp_path, monkeypatch):
     assert len(list((folder / "parts").glob("*.json"))) == 2
     monkeypatch.undo()
     monkeypatch.setattr(sys, "argv", [])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("option", ["--out", "--table"])
+def test_plan_on_a_full_disk(call, option):
+    code, _, err = call("plan", "media-buffer", option, "/dev/full")
+    assert code == 2
+    assert "No space left on device" in err
+    assert "Traceback" not in err
+    code, _, err = call("plan", "media-buffer", option, Path(__file__) / "x.npz")
+    assert code == 2
+    assert "Not a directory" in err
+
+
+def test_debug_shows_the_traceback_and_keeps_the_code(call):
+    code, _, err = call("--debug", "plan", "mars-rovr")
+    assert code == 2
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("tightrope: unknown")
+    assert "Traceback" not in call("plan", "mars-rovr")[2]
+
+
+def test_a_run_needs_no_checkpoint_and_a_failed_figure_loses_nothing(call, tmp_path, monkeypatch):
+    """Neither checkpoints nor progress nor figures can be written: notes, and every run is kept."""
+    written = Path.write_bytes
+
+    def full(self, *args, **kwargs):
+        if self.name.endswith((".state.npz.tmp", ".progress")):
+            written(self, b"half")
+            raise OSError(28, "No space left on device")
+        return written(self, *args, **kwargs)
+
+    def no_figure(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    for name in ("CHECKPOINT_SECONDS", "PROGRESS_SECONDS"):
+        monkeypatch.setattr(f"tightrope.engines.{name}", -1.0)
+    monkeypatch.setattr("tightrope.plots.draw_figures", no_figure)
+    argv = ("run", "mars-rover", "--learners", "uniform", "--episodes", 5, "--seeds", 2, "--quiet")
+    code, _, err = call(*argv, "--jobs", 1, "--out", tmp_path / "r")
+    assert code == 2
+    lines = err.splitlines()
+    assert [line.startswith("tightrope: note: no checkpoint of") for line in lines] == [1, 1, 0]
+    assert "all runs are kept" in lines[-1]
+    names = {path.suffix for path in (tmp_path / "r" / "parts").iterdir()}
+    assert names == {".json", ".parquet"}
+    assert tr.load_results(tmp_path / "r").num_rows == 10
+
+
+def test_a_killed_worker(call, tmp_path, monkeypatch):
+    class Pool:
+        def __init__(self, *args, **kwargs): ...
+
+        def submit(self, *args):
+            future = Future()
+            future.set_exception(TerminatedWorkerError("SIGKILL(-9)"))
+            return future
+
+        def shutdown(self, **kwargs): ...
+
+    monkeypatch.setattr("loky.ProcessPoolExecutor", Pool)
+    argv = ("run", "mars-rover", "--learners", "uniform", *SMALL, "--jobs", 2)
+    code, _, err = call(*argv, "--out", tmp_path / "r")
+    assert code == 2
+    assert "a worker process was killed" in err
+    assert "--resume" in err
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -455,9 +456,9 @@ def main() -> None:
     except CLICK_ERROR as error:
         typer.echo(f"tightrope: {_one_line(error.format_message())}", err=True)
         code = 2
-    except (TightropeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+    except (TightropeError, OSError) as error:  # an OSError: a file that cannot be read or written
         if OPTIONS["debug"]:
-            raise
+            traceback.print_exc()
         typer.echo(f"tightrope: {_one_line(str(error))}", err=True)
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
@@ -481,8 +482,9 @@ def script() -> None:
         code = end.code
     except BaseException:
         traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a full disk was said before
+            stream.flush()
     os._exit(code if isinstance(code, int) else 0)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tightrope.errors import ResultError
 from tightrope.experiment import model_of
 from tightrope.model.linear import ContinuousLinearMDP, finite_model
 from tightrope.planning import Solution, plan
@@ -46,15 +49,23 @@ def execute(job: Job, folder: Path, optimum: Solution | None = None) -> Job:
     if checkpoint.exists():
         runner.resume(session, checkpoint)
     clock = {"saved": time.monotonic(), "told": 0.0}
+    faults: list[OSError] = []
 
     def report(episodes: int) -> None:
         now = time.monotonic()
         if now - clock["told"] > PROGRESS_SECONDS:
             clock["told"] = now
-            progress.write_text(str(episodes))
+            with contextlib.suppress(OSError):  # it is shown only
+                progress.write_text(str(episodes))
             if now - clock["saved"] > CHECKPOINT_SECONDS:
                 clock["saved"] = now
-                runner.save(session, checkpoint)
+                try:
+                    runner.save(session, checkpoint)
+                except OSError as error:  # the run needs none to go on
+                    if not faults:
+                        note = f"tightrope: note: no checkpoint of {job.label}: {error}"
+                        print(note, file=sys.stderr, flush=True)
+                    faults.append(error)
 
     runner.advance(session, progress=report)
     write_part(folder, job, runner.finish(session))
@@ -95,13 +106,13 @@ def run_jobs(
     """Execute the jobs, yielding each as it is finished, in any order.
 
     With several workers every process has one thread for BLAS and numba. Interrupted, or with an
-    error in a worker, it stops the other workers at once.
+    error in a worker, it stops the other workers at once. ResultError if a worker was killed.
     """
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
             yield execute(job, folder, optima[job.arm.label])
         return
-    from concurrent.futures import as_completed
+    from concurrent.futures import BrokenExecutor, as_completed
 
     from loky import ProcessPoolExecutor
 
@@ -116,8 +127,13 @@ def run_jobs(
         futures = [pool.submit(execute, job, folder, optima[job.arm.label]) for job in jobs]
         for future in as_completed(futures):
             yield future.result()
-    except BaseException:
+    except BaseException as error:
         pool.shutdown(wait=True, kill_workers=True)
+        if isinstance(error, BrokenExecutor):
+            raise ResultError(
+                "a worker process was killed, perhaps for want of memory; finished runs are kept: "
+                "the same command with --resume goes on, with fewer --jobs in less memory"
+            ) from error
         raise
     pool.shutdown()
 

@@ -90,7 +90,13 @@ def launch(
 
     slopes = write_slopes(folder, experiment)
     growth = write_growth(folder, experiment)
-    figures = draw_figures(folder)
+    try:
+        figures = draw_figures(folder)
+    except OSError as error:
+        raise ResultError(
+            f"cannot write figures in {folder}: {error.strerror}; all runs are kept, the same "
+            "command with --resume draws them"
+        ) from error
     return {
         "folder": str(folder),
         "runs": len(jobs_of(experiment)),

@@ -456,10 +456,13 @@ def save(session: Session, path: str | Path) -> None:
     arrays["seconds"], arrays["updates"] = np.array(session.seconds), np.array(session.updates)
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    temporary = f"{path}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(buffer.getvalue())
-    os.replace(temporary, path)
+    temporary = Path(f"{path}.tmp")
+    try:
+        temporary.write_bytes(buffer.getvalue())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def resume(session: Session, path: str | Path) -> None:
