@@ -202,7 +202,9 @@ MISTAKES = [
     (("plan", "mars-rovr"), "did you mean 'mars-rover'"),
     (("plan", "nowhere.npz"), "nowhere.npz"),
     (("plan", "mars-rover", "--capacity", "costs=1"), "no cost of this model: cost"),
+    (("plan", "mars-rover", "--capacity", "csot=1"), "did you mean 'cost'"),
     (("plan", "mars-rover", "--capacity", "cost"), "NAME=NUMBER"),
+    (("plan", "mars-rover", "--solver", "lpp"), "did you mean 'lp'"),
     (("plan", "mars-rover", "--criterion", "average"), "(--capacity cost=X)"),
     (("plan", "mars-rover", "--solver", "cplex"), "cplex"),
     (("plan", "mars-rover", "--bogus"), "--bogus"),
@@ -214,6 +216,7 @@ MISTAKES = [
     (("run", "mars-rover", "--learners", "conrl,conrl"), "distinct"),
     (("run", "mars"), "did you mean"),
     (("list", "planners"), "problems, learners or experiments"),
+    (("list", "problem"), "did you mean 'problems'"),
 ]
 
 

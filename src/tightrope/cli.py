@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tightrope import __version__
-from tightrope.errors import ConfigError, TightropeError
+from tightrope.errors import ConfigError, TightropeError, did_you_mean
 
 if TYPE_CHECKING:
     from tightrope.model.mdp import FiniteMDP
@@ -84,7 +84,8 @@ def list_(
         ],
     }
     if kind and kind not in tables:
-        raise ConfigError(f"list takes problems, learners or experiments, got '{kind}'")
+        hint = did_you_mean(kind, tables)
+        raise ConfigError(f"list takes problems, learners or experiments, got '{kind}'{hint}")
     chosen = {kind: tables[kind]} if kind else tables
     if as_json:
         typer.echo(json.dumps(chosen[kind] if kind else chosen, indent=1))

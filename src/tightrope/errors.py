@@ -74,9 +74,14 @@ class Status(StrEnum):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """An error for a name that nobody registered, with the nearest known one."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(names)}"
+    hint = did_you_mean(name, names) or f"; known: {', '.join(names)}"
     return ConfigError(f"unknown {kind} '{name}'{hint}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message: the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -28,6 +28,19 @@ def as_number(value: Any, name: str) -> float:
     return float(array)
 
 
+def as_whole(value: Any, name: str, least: int = 0) -> int:
+    """The value as an int; ConfigError unless it is one whole number >= `least`.
+
+    >>> as_whole(3.0, "horizon", 1)
+    3
+    """
+    array = np.asarray(value)
+    whole = array.ndim == 0 and array.dtype.kind in "iuf" and float(array).is_integer()
+    if not whole or array < least:
+        raise ConfigError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return int(array)
+
+
 @dataclass(frozen=True)
 class Episodic:
     """Expected total over `horizon` steps from the initial law, undiscounted."""
@@ -35,10 +48,7 @@ class Episodic:
     horizon: int
 
     def __post_init__(self) -> None:
-        horizon = as_number(self.horizon, "horizon")
-        if not horizon.is_integer() or horizon < 1:
-            raise ConfigError(f"horizon must be a whole number >= 1, got {self.horizon!r}")
-        object.__setattr__(self, "horizon", int(horizon))
+        object.__setattr__(self, "horizon", as_whole(self.horizon, "horizon", 1))
 
 
 @dataclass(frozen=True)

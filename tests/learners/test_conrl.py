@@ -226,5 +226,5 @@ def test_config_is_checked():
     for bad in ({"delta": 0.0}, {"bonus": "ucb"}, {"bonus_scale": -1.0}):
         with pytest.raises(ConfigError):
             conrl.Config(**bad)
-    with pytest.raises(ConfigError, match="bonus_scal"):
+    with pytest.raises(ConfigError, match="of conrl 'bonus_scal'; did you mean 'bonus_scale'"):
         tr.run("mars-rover", "conrl", episodes=1, bonus_scal=1.0)

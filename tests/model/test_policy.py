@@ -89,6 +89,7 @@ def test_policies_that_fit(policy):
         (StochasticPolicy(np.ones((2, 2)) / 2), None, r"shape \(2, 2\), expected \(2, 3\)"),
         (MixturePolicy((LEFT, HALF), np.array([0.5, 0.4])), None, "sum to 1"),
         (MixturePolicy((LEFT, STAGED), np.array([0.5, 0.5])), None, r"expected \(2,\)"),
+        (DeterministicPolicy([0, 1]), None, r"an array of numbers, got \[0, 1\]"),
     ],
 )
 def test_policies_that_do_not_fit(policy, horizon, message):

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import tightrope as tr
-from tightrope.errors import ConfigError, ResultError
-from tightrope.model.policy import StochasticPolicy, uniform_policy
+from tightrope.errors import ConfigError, ModelError, ResultError
+from tightrope.model.policy import MixturePolicy, StochasticPolicy, uniform_policy
 from tightrope.simulation import runner
 from tightrope.simulation.episodes import EpisodeWorld
 from tightrope.simulation.streams import streams
+
+HALVES = np.array([0.5, 0.5])
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +131,46 @@ def test_mixture_components_are_drawn_with_their_weights(rover):
 def test_episodes_must_be_a_whole_number(rover, bad):
     with pytest.raises(ConfigError, match="whole number"):
         tr.run(rover, "conrl", episodes=bad)
+
+
+def test_plan_evaluate_run_and_simulate_say_what_they_take(rover):
+    uniform = uniform_policy(rover.available)
+    calls = {
+        "plan": tr.plan,
+        "evaluate": lambda model: tr.evaluate(model, uniform),
+        "simulate": lambda model: tr.simulate(model, uniform, episodes=1),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ModelError, match=f"{name} takes a FiniteMDP, got a str 'mars-rover'"):
+            call("mars-rover")
+        with pytest.raises(ModelError, match=f"{name} takes a FiniteMDP, got a NoneType"):
+            call(None)
+    with pytest.raises(ModelError, match="run takes a FiniteMDP, got a NoneType"):
+        tr.run(None, "conrl", episodes=1)
+    for bad in (-1, 0, 2.5):
+        with pytest.raises(ConfigError, match="episodes must be a whole number >= 1"):
+            tr.simulate(rover, uniform, episodes=bad)
+    nested = MixturePolicy((MixturePolicy((uniform, uniform), HALVES), uniform), HALVES)
+    for policy, message in ((None, "NoneType"), ([0], "list"), (nested, "a mixture is a mixture")):
+        with pytest.raises(ModelError, match=message):
+            tr.evaluate(rover, policy)
+        with pytest.raises(ModelError, match=message):
+            tr.simulate(rover, policy, episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"solvr": "lp"}, "option of plan 'solvr'; did you mean 'solver'"),
+        ({"solver": "lpp"}, "solver 'lpp'; did you mean 'lp'"),
+        ({"objective": None, "tolerence": 1.0}, "did you mean 'tolerance'"),
+        ({"objective": None, "solver": "lp"}, "option of plan 'solver'"),
+        ({"budgets": [1.0], "episodes": 2, "epsilom": 0.1}, "did you mean 'epsilon'"),
+    ],
+)
+def test_unknown_options_of_plan_get_a_suggestion(rover, options, message):
+    with pytest.raises(ConfigError, match=message):
+        tr.plan(rover, **options)
 
 
 def test_unknown_names_get_a_suggestion(rover):

@@ -153,6 +153,10 @@ def make_config(
             raise unknown_name(f"preset of {bare}", preset, presets_of(bare))
         values = dict(known[preset])
     config = learner.theory(spec, episodes, delta)
+    fields = [item.name for item in dataclasses.fields(config)]
+    for field in changes:
+        if field not in fields:
+            raise unknown_name(f"field of the configuration of {bare}", field, fields)
     try:
         return learner, dataclasses.replace(config, **{**values, **changes})
     except TypeError as error:

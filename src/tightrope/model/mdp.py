@@ -429,5 +429,17 @@ class FiniteMDP:
         return digest.hexdigest()
 
 
+def require_model(value: Any, what: str) -> None:
+    """ModelError, which says what takes one, unless the value is a FiniteMDP."""
+    if isinstance(value, FiniteMDP):
+        return
+    hint = ""
+    if isinstance(value, str):
+        hint = f" {value!r}: tr.problems has the built-in models, tr.load(path) reads one"
+    elif isinstance(getattr(value, "model", None), FiniteMDP):
+        hint = ": give its .model"
+    raise ModelError(f"{what} takes a FiniteMDP, got a {type(value).__name__}{hint}")
+
+
 def _rebuild(fields: dict[str, Any]) -> FiniteMDP:
     return FiniteMDP(**fields)

@@ -108,14 +108,23 @@ def check_policy(policy: Policy, available: BoolArray, horizon: int | None) -> N
 
     `horizon` is the number of stages that a staged policy must have; None allows none.
     """
+    if not isinstance(policy, Policy):
+        raise ModelError(
+            f"policy is a {type(policy).__name__}, expected a DeterministicPolicy, a "
+            "StochasticPolicy or a MixturePolicy"
+        )
     if isinstance(policy, MixturePolicy):
         for component in policy.components:
+            if isinstance(component, MixturePolicy):
+                raise ModelError("a component of a mixture is a mixture: mixture() joins them")
             check_policy(component, available, horizon)
         mixture(policy.components, policy.weights)
         return
     shape = available.shape
     table = policy.actions if isinstance(policy, DeterministicPolicy) else policy.probabilities
     tail = shape[:1] if isinstance(policy, DeterministicPolicy) else shape
+    if not isinstance(table, np.ndarray) or table.dtype.kind not in "iuf":
+        raise ModelError("a policy holds an array of numbers, got " + repr(table)[:60])
     if table.shape != tail and (horizon is None or table.shape != (horizon, *tail)):
         expected = str(tail) + (f" or {(horizon, *tail)}" if horizon else "")
         raise ModelError(f"policy has shape {table.shape}, expected {expected}")

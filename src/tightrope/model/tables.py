@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tightrope.errors import ModelError
+from tightrope.errors import ModelError, did_you_mean
 from tightrope.types import FloatArray, IntArray
 
 
@@ -56,7 +56,10 @@ def check_names(names: Sequence[str] | None, count: int, label: str) -> tuple[st
 def check_known(given: Mapping[str, Any], names: Sequence[str], label: str) -> None:
     for name in given:
         if name not in names:
-            raise ModelError(f"{label} name '{name}' is no cost of this model: {', '.join(names)}")
+            hint = did_you_mean(name, names)
+            raise ModelError(
+                f"{label} name '{name}' is no cost of this model: {', '.join(names)}{hint}"
+            )
 
 
 def by_name(values: Any, names: Sequence[str], label: str) -> Any:

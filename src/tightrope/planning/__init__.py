@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tightrope.errors import ConfigError
-from tightrope.model.mdp import FiniteMDP
+from tightrope.errors import ConfigError, did_you_mean, unknown_name
+from tightrope.model.mdp import FiniteMDP, require_model
 from tightrope.planning.episodic import backward_induction, plan_episodic
 from tightrope.planning.evaluation import Evaluation, evaluate
 from tightrope.planning.occupancy import markov_policy, occupancy, policy_from_occupancy
@@ -61,6 +63,7 @@ __all__ = [
     "project",
 ]
 
+SOLVERS = ("auto", "lp", "column-generation", "policy-iteration", "value-iteration")
 CONVEX_OPTIONS = {"objective", "constraint", "reward_channels", "reward_radius", "cost_radius"}
 
 
@@ -80,6 +83,11 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
         `objective`, `constraint`, `reward_channels`, ...: `planning.convex.plan_convex`;
         `budgets`, `episodes`, `epsilon`: `planning.knapsack.plan_knapsack`.
 
+    Raises
+    ------
+    ModelError, ConfigError
+        If `model` is no FiniteMDP; for an unknown solver or option, with the nearest name.
+
     Examples
     --------
     >>> from tightrope.problems import mars_rover
@@ -87,31 +95,49 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     >>> solution.status.value, round(solution.value, 8), solution.multipliers.round(8)
     ('solved', 1.53628844, array([0.19298177]))
     """
+    require_model(model, "plan")
+    hint = did_you_mean(solver, SOLVERS)
+    if solver not in SOLVERS and hint:  # otherwise the criterion's planner lists its own
+        raise ConfigError(f"unknown solver '{solver}'{hint}")
+    planner = _planner(model, solver, options)
+    known = [*inspect.signature(planner).parameters][1:]
+    if known[-1] == "options":  # it passes them on
+        known += [*inspect.signature(plan_episodic).parameters][1:]
+    if solver != "auto" or "solver" in known:
+        options = {"solver": solver, **options}
+    for name in options:
+        if name not in known:
+            raise unknown_name("option of plan", name, known)
+    return planner(model, **options)
+
+
+def _planner(model: FiniteMDP, solver: str, options: dict[str, Any]) -> Callable[..., Solution]:
+    """The planner of a criterion, or what the options ask for."""
     if isinstance(model.criterion, Episodic):
         if not CONVEX_OPTIONS.isdisjoint(options):
             from tightrope.planning.convex import plan_convex
 
-            return plan_convex(model, **options)
+            return plan_convex
         if "budgets" in options:
             if "episodes" not in options:
                 raise ConfigError("budgets are for all episodes together: give episodes=K")
             from tightrope.planning.knapsack import plan_knapsack
 
-            return plan_knapsack(model, solver=solver, **options)
+            return plan_knapsack
         if solver in ("value-iteration", "policy-iteration"):
             raise ConfigError(
                 f"episodic models have no {solver}: an episode has a last step, so one pass of "
                 "backward induction is exact; without costs solver='auto' is that pass"
             )
-        return plan_episodic(model, solver=solver, **options)
+        return plan_episodic
     if isinstance(model.criterion, Average):
         from tightrope.planning.average import plan_average
 
-        return plan_average(model, solver=solver, **options)
+        return plan_average
     if isinstance(model.criterion, Discounted):
         from tightrope.planning.discounted import plan_discounted
 
-        return plan_discounted(model, solver=solver, **options)
+        return plan_discounted
     from tightrope.planning.total import plan_total
 
-    return plan_total(model, solver=solver, **options)
+    return plan_total

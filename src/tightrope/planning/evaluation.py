@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tightrope.kernels import episodic
-from tightrope.model.mdp import FiniteMDP
+from tightrope.model.mdp import FiniteMDP, require_model
 from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, check_policy
 from tightrope.planning.occupancy import occupancy
 from tightrope.types import Episodic, FloatArray, IntArray
@@ -32,6 +32,7 @@ def evaluate(model: FiniteMDP, policy: Policy) -> Evaluation:
     >>> round(value, 6), costs.round(6)
     (0.816909, array([0.81624]))
     """
+    require_model(model, "evaluate")
     if not isinstance(model.criterion, Episodic):
         from tightrope.planning.criteria import evaluate_stationary
 

@@ -8,7 +8,7 @@ from tightrope.errors import ConfigError
 from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.episodic import backward_induction
 from tightrope.planning.evaluation import policy_values
-from tightrope.types import Episodic, FloatArray
+from tightrope.types import Episodic, FloatArray, as_whole
 
 SPREAD = 0.1  # the capacities lie between the costs of the optima at (1 -+ SPREAD) times a price
 
@@ -39,14 +39,18 @@ def random_cmdp(
     Raises
     ------
     ConfigError
-        If the slack is larger than this model allows; the message says how large it may be.
+        If the slack is larger than this model allows (the message says how large it may be), if it
+        allows none, or if a size or the seed is no whole number.
 
     >>> random_cmdp(12, 3, horizon=6, num_costs=2, seed=1)
     FiniteMDP(S=12, A=3, m=2, Episodic(horizon=6), 360 transitions)
     """
-    if min(num_states, num_actions, horizon, successors) < 1 or num_costs < 0:
-        raise ConfigError("random_cmdp needs sizes >= 1 and num_costs >= 0")
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    num_states = as_whole(num_states, "num_states", 1)
+    num_actions = as_whole(num_actions, "num_actions", 1)
+    horizon = as_whole(horizon, "horizon", 1)
+    successors = as_whole(successors, "successors", 1)
+    num_costs = as_whole(num_costs, "num_costs")
+    rng = np.random.default_rng(np.random.SeedSequence(as_whole(seed, "seed")))
     rows, width = num_states * num_actions, min(successors, num_states)
     # one successor from each of `width` blocks of states: distinct and sorted without a search
     edges = np.linspace(0, num_states, width + 1).astype(np.int64)
@@ -87,6 +91,11 @@ def _capacities(model: FiniteMDP, slack: float | None) -> FloatArray:
     low, high = 0.01, 10.0  # prices; rewards and costs are in [0, 1]
     best = middle(low)
     largest = float((best - floor).min())
+    if slack is None and largest <= 0:
+        raise ConfigError(
+            "the capacities of this seed and size cannot bind with slack: what pays most costs "
+            "least; take more states or actions, or another seed"
+        )
     wanted = 0.5 * largest if slack is None else slack
     if not 0 < wanted <= largest:
         raise ConfigError(

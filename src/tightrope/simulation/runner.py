@@ -21,7 +21,7 @@ from tightrope.learners.protocol import Info, Learner, restore_state, state_arra
 from tightrope.learners.registry import make_config, split_name
 from tightrope.metrics import Ledger, recording_grid
 from tightrope.model.linear import ContinuousLinearMDP, LinearMDP
-from tightrope.model.mdp import FiniteMDP
+from tightrope.model.mdp import FiniteMDP, require_model
 from tightrope.model.policy import Policy, check_policy
 from tightrope.planning import Solution, functions, plan
 from tightrope.problems.adversarial import AdversarialProblem
@@ -42,7 +42,15 @@ from tightrope.simulation.points import PointWorld
 from tightrope.simulation.stream import StreamWorld, check_structure, stream_spec
 from tightrope.simulation.streams import learner_seed, streams
 from tightrope.theory import to_json
-from tightrope.types import Average, Criterion, Episodic, Feedback, FloatArray, ProblemSpec
+from tightrope.types import (
+    Average,
+    Criterion,
+    Episodic,
+    Feedback,
+    FloatArray,
+    ProblemSpec,
+    as_whole,
+)
 
 Progress = Callable[[int], None]
 # End points of the weak no-interval regret: every episode of a short run, which makes it exact
@@ -142,9 +150,7 @@ def start(
     declared = model
     if isinstance(model, LinearMDP):
         model = model.model
-    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
-        raise ConfigError(f"episodes or steps must be a whole number >= 1, got {episodes!r}")
-    total = int(episodes)
+    total = as_whole(episodes, "episodes or steps", 1)
     seeds = streams(seed)
     world: EpisodeWorld | StreamWorld | PointWorld | AdversarialWorld
     if isinstance(model, AdversarialProblem):
@@ -404,6 +410,8 @@ def run(
         from tightrope.problems.registry import make_problem
 
         name, problem = problem, make_problem(problem)
+    if not isinstance(problem, LinearMDP | ContinuousLinearMDP | AdversarialProblem):
+        require_model(problem, "run")
     session = start(
         problem, learner, episodes=_length(problem, episodes, steps), seed=seed,
         feedback=feedback, delta=delta, problem=name, **changes,
@@ -432,6 +440,8 @@ def simulate(
     >>> totals.shape
     (1000, 2)
     """
+    require_model(model, "simulate")
+    episodes = as_whole(episodes, "episodes", 1)
     check_policy(policy, model.available, model.horizon)
     from tightrope.learners.protocol import Stop
 
