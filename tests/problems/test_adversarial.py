@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from tightrope import theory
 from tightrope.errors import ModelError
+from tightrope.experiments.best_of_both_worlds import best_of_both_worlds
 from tightrope.planning.layered import margin, occupancy_of, plan_layered
 from tightrope.problems import adversarial, loop_free, sequences
 from tightrope.problems.adversarial import (
@@ -12,6 +14,7 @@ from tightrope.problems.adversarial import (
     hindsight_plan,
 )
 from tightrope.problems.loop_free import random_layered
+from tightrope.problems.registry import make_problem
 
 T = 700
 WORLD = random_layered(seed=5, rho=1.2)
@@ -112,6 +115,23 @@ def test_best_response_picks_the_worst_table():
     np.testing.assert_array_equal(worst, problem.constraints.tables[totals.argmax()])
     with pytest.raises(ModelError, match="after the run"):
         hindsight_plan(problem, 10, 0)
+
+
+def test_constraints_bind_in_every_arm_that_meets_condition_2():
+    """At the experiment's T and in its quick form, in hindsight, by planning alone."""
+    for quick in (False, True):
+        arms = best_of_both_worlds(quick=quick).arms
+        arms = {(a.problem, a.episodes) for a in arms if a.problem.startswith("condition-2")}
+        assert len(arms) == 4
+        for name, episodes in arms:
+            problem = make_problem(name)
+            plan = hindsight_plan(problem, episodes, 0)
+            assert plan.multipliers[0] > 0.4
+            assert plan.constraints[0] == pytest.approx(0.0, abs=1e-9)
+            rho = feasibility_margin(problem, episodes, 0).value
+            assert rho == pytest.approx(1.7)
+            setting = theory.setting_of(problem.spec(), episodes, 0.05)
+            assert theory.condition_2(setting, rho) == (episodes == 1_000_000)
 
 
 def test_ten_layers_numbers():

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tightrope.problems.adversarial import AdversarialProblem as AdversarialProblem
     from tightrope.problems.average import access_control as access_control
     from tightrope.problems.average import admission_control as admission_control
     from tightrope.problems.average import ergodic_mdp as ergodic_mdp
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # Where each function lives; modules are imported on first use.
 _HOMES = {
+    "AdversarialProblem": "adversarial",
     "access_control": "average",
     "admission_control": "average",
     "box": "gridworlds",

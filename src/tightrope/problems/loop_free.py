@@ -350,8 +350,10 @@ random_stochastic_adversarial = _one("stochastic-adversarial")
 random_adversarial_stochastic = _one("adversarial-stochastic")
 random_adversarial_adversarial = _one("adversarial-adversarial")
 
-# L = 2, m = 1 and rho = 1.7: Condition 2 holds from T = 5.9e5 on
-ROOMY: dict[str, Any] = {"layers": (1, 3, 1), "num_constraints": 1, "rho": 1.7}
+# L = 2, m = 1 and rho = 1.7: Condition 2 holds from T = 5.9e5 on. So large a margin leaves little
+# that could bind; of the worlds 0..59 this one has the largest least multiplier in hindsight over
+# the four, 0.446.
+ROOMY: dict[str, Any] = {"layers": (1, 3, 1), "num_constraints": 1, "rho": 1.7, "seed": 51}
 roomy_stochastic_stochastic = _one("stochastic-stochastic", **ROOMY)
 roomy_stochastic_adversarial = _one("stochastic-adversarial", **ROOMY)
 roomy_adversarial_stochastic = _one("adversarial-stochastic", **ROOMY)
