@@ -7,11 +7,13 @@
 
 and, among its maximisers, the least |b|_Gram, then the least |w|. With the maximising action of
 every next state fixed it is a second-order cone program; branch and bound over these actions is
-exact. At a node the states not yet decided have ``max_a phi'w <= v <= U``.
+exact. At a node the states not yet decided have ``max_a phi'w <= v <= U``. The answer is polished
+on its active constraints (`tightrope.planning.fixed_point_polish`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import itertools
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tightrope.errors import Status, require
+from tightrope.planning.fixed_point_polish import Cell, polish
 from tightrope.types import BoolArray, FloatArray, IntArray
 
 TIE = 1e-7  #: objectives this close count as equal
@@ -35,8 +38,11 @@ class FixedPoint:
     ----------
     status : Status
         SOLVED if `gain` is proved to be the maximum within 1e-7 and the ties are broken exactly.
+        INFEASIBLE if no w, b and J satisfy the constraints (beta or radius is too small); gain,
+        bound, weights and slack are then NaN. NOT_CONVERGED if nodes ran out, a cone program could
+        not be solved, or the method is 'local'; the bound still holds.
     gain : float
-        J of the returned point, which satisfies every constraint.
+        J of the returned point, which satisfies every constraint; NaN if none was found.
     upper_bound : float
         No feasible J is larger.
     weights, slack : (d,)
@@ -79,6 +85,10 @@ class _Program:
     solves: list[int] = field(default_factory=lambda: [0])
 
 
+class _Undecided(Exception):
+    """A cone program was neither solved nor proved infeasible."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Point:
     bound: float  #: lower bound of the minimum of the relaxation
@@ -86,6 +96,7 @@ class _Point:
     gain: float
     values: FloatArray  #: (n,) v, of free states the variable
     slack: FloatArray  #: u
+    pressed: BoolArray  #: inequalities, then the balls of u and w, that hold with equality
 
 
 def solve_fixed_point(
@@ -143,14 +154,17 @@ def solve_fixed_point(
     starts = [] if start is None else [np.asarray(start)[seen]]
     exact = method == "exact"
     best, bound, done = _minimise(program, None, starts, node_limit if exact else 0)
-    gain, upper = best.gain, min(1.0, -bound)
-    if gain >= 1.0 - TIE:  # J is at its cap and says nothing about w
-        gain = upper = 1.0
+    if best is None:
+        return _nothing(program, num_states, upper=min(1.0, -bound), proved=done)
+    capped = best.gain >= 1.0 - TIE
+    upper = 1.0 if capped else min(1.0, -bound)
+    if capped:  # J is at its cap and says nothing about w
         left = node_limit - program.solves[0] if exact else 0
         chosen = [_maximisers(program, best.weights)]
-        best, _, tied = _minimise(program, gain, chosen, left)
-        done = exact and tied
-    weights = _least_weights(program, best)
+        tied, _, done = _minimise(program, 1.0, chosen, left)
+        best, done = (best, False) if tied is None else (tied, done and exact)
+    best = _polished(program, best, 1.0 if capped else None)
+    gain, weights = best.gain, _least_weights(program, best)
     scores = np.where(available, features @ weights, -np.inf)
     slack = _solve(lower.T, best.slack)
     return FixedPoint(
@@ -161,6 +175,21 @@ def solve_fixed_point(
         slack=slack,
         slack_norm=float(np.linalg.norm(best.slack)),
         selection=first_best(scores),
+        nodes=program.solves[0],
+    )
+
+
+def _nothing(program: _Program, num_states: int, *, upper: float, proved: bool) -> FixedPoint:
+    """No feasible point: there is none, or none was found."""
+    nowhere = np.full(len(program.ones), np.nan)
+    return FixedPoint(
+        status=Status.INFEASIBLE if proved else Status.NOT_CONVERGED,
+        gain=np.nan,
+        upper_bound=np.nan if proved else upper,
+        weights=nowhere,
+        slack=nowhere,
+        slack_norm=np.nan,
+        selection=np.zeros(num_states, dtype=np.int32),
         nodes=program.solves[0],
     )
 
@@ -180,20 +209,27 @@ def first_best(scores: FloatArray) -> IntArray:
 
 def _minimise(
     program: _Program, gain: float | None, starts: list[IntArray], node_limit: int
-) -> tuple[_Point, float, bool]:
+) -> tuple[_Point | None, float, bool]:
     """Least of -J, or of |b|^2 / 2 at a given J, over all selections.
 
-    Returns the best point, a lower bound, and whether the bound is met.
+    Returns the best point (None if none was found), a lower bound, and whether the bound is met;
+    without a point, whether there is none.
     """
     count = len(program.features)
     free = np.full(count, -1)
-    root = _relaxation(program, free, gain)
-    assert root is not None  # b can be anything of norm beta: w = 0 at the least
+    least = -1.0 if gain is None else 0.0
+    try:
+        root = _relaxation(program, free, gain)
+    except _Undecided:
+        return _root_undecided(program, gain, starts), least, False
+    if root is None:
+        return None, np.inf, True
     best: _Point | None = None
     for selection in [*starts, _maximisers(program, root.weights)]:
         best = _better(program, best, _local(program, selection, gain))
     ticket = itertools.count()
     heap = [(root.bound, next(ticket), free, root)]
+    lost: list[float] = []  # bounds of nodes that no cone program could decide
     while heap and program.solves[0] < node_limit:
         bound, _, fixed, point = heap[0]
         if best is not None and bound > _objective(best, gain) + TIE:
@@ -211,15 +247,31 @@ def _minimise(
         for action in np.flatnonzero(program.available[state]):
             child = fixed.copy()
             child[state] = action
-            solved = _relaxation(program, child, gain)
+            try:
+                solved = _relaxation(program, child, gain)
+            except _Undecided:
+                lost.append(bound)
+                continue
             if solved is None:
                 continue
             if best is None or solved.bound <= _objective(best, gain) + TIE:
                 heapq.heappush(heap, (solved.bound, next(ticket), child, solved))
-    assert best is not None
-    lower = min([_objective(best, gain), *(entry[0] for entry in heap)])
-    open_ties = bool(heap) and heap[0][0] <= _objective(best, gain) + TIE
+    open_bounds = [*lost, *(entry[0] for entry in heap)]
+    if best is None:
+        return None, min(open_bounds, default=np.inf), not open_bounds
+    lower = min([_objective(best, gain), *open_bounds])
+    open_ties = min(open_bounds, default=np.inf) <= _objective(best, gain) + TIE
     return best, lower, _final(program, best, gain) or not open_ties
+
+
+def _root_undecided(
+    program: _Program, gain: float | None, starts: list[IntArray]
+) -> _Point | None:
+    """The best of the starts: with no bound of the root, nothing can be proved."""
+    best: _Point | None = None
+    for selection in starts:
+        best = _better(program, best, _local(program, selection, gain))
+    return best
 
 
 def _least_weights(program: _Program, best: _Point) -> FloatArray:
@@ -230,8 +282,58 @@ def _least_weights(program: _Program, best: _Point) -> FloatArray:
     scales = np.linalg.svd(system, compute_uv=False)
     if scales[-1] > SINGULAR * scales[0]:
         return best.weights
-    point = _relaxation(program, selection, best.gain, slack=best.slack)
+    try:
+        point = _relaxation(program, selection, best.gain, slack=best.slack)
+    except _Undecided:
+        point = None
     return best.weights if point is None else point.weights
+
+
+def _polished(program: _Program, best: _Point, gain: float | None) -> _Point:
+    """The point on its active constraints, to rounding; as it is where that cannot be done."""
+    selection = _maximisers(program, best.weights)
+    try:
+        point = _relaxation(program, selection, gain)
+    except _Undecided:
+        return best
+    if point is None or _better(program, best, point) is best:
+        point = best if point is None else dataclasses.replace(best, pressed=point.pressed)
+    chosen = np.arange(len(selection))
+    rows = _ordering(program, selection)
+    fixed = program.features[chosen, selection]
+    found = polish(
+        Cell(
+            matrix=program.root - program.successors @ fixed,
+            ones=program.ones,
+            rewards=program.rewards,
+            rows=rows,
+            beta=program.beta,
+            radius=program.radius,
+            gain=gain,
+        ),
+        point.weights,
+        point.gain,
+        point.pressed[len(point.pressed) - 2 - len(rows) : -2],
+        bool(point.pressed[-1]),
+    )
+    if found is None:
+        return best
+    weights, level = found
+    slack = program.root @ weights + program.ones * level - program.rewards
+    slack -= program.successors @ (fixed @ weights)
+    better = _Point(best.bound, weights, level, _values(program, weights), slack, point.pressed)
+    return better if _objective(better, gain) <= _objective(best, gain) + TIE else best
+
+
+def _ordering(program: _Program, selection: IntArray) -> FloatArray:
+    """Rows phi_a - phi_chosen of every other action of every state, as `_inequalities` has them."""
+    rows = [
+        program.features[state, action] - program.features[state, chosen]
+        for state, chosen in enumerate(selection)
+        for action in np.flatnonzero(program.available[state])
+        if action != chosen
+    ]
+    return np.array(rows).reshape(-1, len(program.ones))
 
 
 def _final(program: _Program, best: _Point, gain: float | None) -> bool:
@@ -270,16 +372,16 @@ def _better(program: _Program, best: _Point | None, other: _Point | None) -> _Po
 def _local(program: _Program, selection: IntArray, gain: float | None) -> _Point | None:
     """Fix the maximisers, solve, update, until they repeat; then the cell of the last ones."""
     seen: set[bytes] = set()
-    while selection.tobytes() not in seen and len(seen) < 20:
-        seen.add(selection.tobytes())
-        point = _relaxation(program, selection, gain, ordered=False)
-        if point is None:
-            break
-        fresh = _maximisers(program, point.weights)
-        if _consistent(program, selection, point.weights):
-            return _relaxation(program, selection, gain)
-        selection = fresh
-    return _relaxation(program, selection, gain)
+    try:
+        while selection.tobytes() not in seen and len(seen) < 20:
+            seen.add(selection.tobytes())
+            point = _relaxation(program, selection, gain, ordered=False)
+            if point is None or _consistent(program, selection, point.weights):
+                break
+            selection = _maximisers(program, point.weights)
+        return _relaxation(program, selection, gain)
+    except _Undecided:
+        return None  # a start less; what is not found here stays open in the tree
 
 
 def _maximisers(program: _Program, weights: FloatArray) -> IntArray:
@@ -316,6 +418,8 @@ def _relaxation(
     Variables x = (w, J, v of the free states, u). `fixed` (n,) holds actions, -1 where free.
     With `gain` J is fixed and |u|^2 / 2 minimised. `ordered=False` drops the inequalities that
     make fixed actions maximisers. With `slack` u stays there and |w|^2 / 2 is minimised.
+
+    Raises _Undecided if the solver gives up.
     """
     clarabel = require("clarabel", "convex")
     program.solves[0] += 1
@@ -368,9 +472,17 @@ def _relaxation(
         cones,
         _settings(clarabel),
     ).solve()
-    if str(solution.status) not in ("Solved", "AlmostSolved", "InsufficientProgress"):
+    if str(solution.status) in ("PrimalInfeasible", "AlmostPrimalInfeasible"):
         return None
+    if str(solution.status) not in ("Solved", "AlmostSolved", "InsufficientProgress"):
+        raise _Undecided(str(solution.status))
     x = np.array(solution.x)
+    room, force = np.array(solution.s), np.array(solution.z)  # the balls' rows are divided by R
+    first_ball = len(room) - 2 * (dimension + 1)
+    places = [*range(first_ball - limits.size, first_ball), first_ball, first_ball + dimension + 1]
+    heads = room[places]
+    for i in (-2, -1):
+        heads[i] -= np.linalg.norm(room[places[i] + 1 :][:dimension])
     values = _values(program, x[:dimension]) if free.size < len(fixed) else np.zeros(len(fixed))
     values[free] = x[first_free:first_slack]
     return _Point(
@@ -379,6 +491,7 @@ def _relaxation(
         float(x[dimension]) if gain is None else gain,
         values,
         x[first_slack:],
+        force[places] > heads,
     )
 
 
