@@ -164,6 +164,11 @@ def make_experiment(
 def _arms_of(arms: tuple[Arm, ...], learner: str) -> list[Arm]:
     """A learner's own arms; one that has none is put on every problem that it can be run on."""
     own = [arm for arm in arms if split_name(arm.learner) == split_name(learner)]
+    if "@" not in learner:  # where the experiment has it with another preset only, that
+        served = {arm.shown for arm in own}
+        own += [
+            arm for arm in arms if split_name(arm.learner)[0] == learner and arm.shown not in served
+        ]
     if own:
         return own
     firsts = {(arm.shown, str(arm.parameters)): arm for arm in reversed(arms)}

@@ -6,7 +6,7 @@ import pytest
 import tightrope as tr
 from tightrope.errors import ConfigError
 from tightrope.model import chain
-from tightrope.model.linear import LinearMDP
+from tightrope.model.linear import LinearMDP, bias_linearity_error, linearity_error
 from tightrope.model.policy import uniform_policy
 from tightrope.problems.average import riverswim
 from tightrope.problems.linear import linear_mdp, random_continuous_mdp
@@ -82,3 +82,89 @@ def test_notes_are_kept_with_the_run():
     assert run.notes[0].startswith("sigma = 0.02")
     assert run.guarantee is None
     assert run.state_bytes > 8 * 30
+
+
+def theory(problem, learner, steps=500, **changes):
+    """The guarantee of a short run, and its notes in one string."""
+    run = tr.run(problem, learner, steps=steps, **changes)
+    return run.guarantee, "; ".join(run.notes)
+
+
+def test_constants_below_the_truth_lose_the_theorem():
+    river = riverswim()
+    assert theory(river, "olsvi-fh@theory")[0]
+    assert theory(river, "olsvi-fh@theory", span=7.0)[0]  # more than sp(v*) is still true
+    label, notes = theory(river, "olsvi-fh@theory", span=0.01)
+    assert label is None
+    assert "span = 0.01 is less than sp(v*) = 6.31" in notes
+    declared = linear_mdp()
+    session = start(declared, "mdp-exp2@theory")
+    assert session.unmet == []
+    assert "sigma = 0.1 is more than" in start(declared, "mdp-exp2@theory", sigma=0.1).unmet[0]
+    short = start(declared, "mdp-exp2@theory", mixing_time=1.0).unmet
+    assert "mixing_time = 1 is less than t_mix = 1.90" in short[0]
+    session = start(river, "mdp-exp2@theory", mixing_time=1.0, sigma=0.16)
+    assert [text.rpartition(" ")[2] for text in session.unmet] == ["3)", "5)"]
+
+
+def test_declared_constants_are_checked_like_given_ones():
+    """Whoever declares a false sigma or span claims no more than whoever sets it."""
+    true = linear_mdp()
+    false = LinearMDP(
+        model=true.model,
+        features=true.features,
+        knowledge={"mixing_time": 1.0, "sigma": 0.4, "span": 0.01},
+    )
+    assert len(start(false, "mdp-exp2@theory").unmet) == 2
+    assert "span = 0.01" in start(false, "olsvi-fh@theory").unmet[0]
+
+
+def test_linearity_is_checked_on_a_run():
+    """Assumption 2 for OLSVI.FH (and FOPO), Assumption 4 for MDP-EXP2."""
+    rng = np.random.default_rng(0)
+    features = tr.features.random_simplex(6, 2, 3, rng=rng)
+    problem = LinearMDP(model=riverswim(), features=features)
+    label, notes = theory(problem, "olsvi-fh@theory")
+    assert label is None
+    assert "off the span of the features (Assumption 2)" in notes
+    known = {"mixing_time": 10.0, "sigma": 0.01}
+    unmet = start(problem, "mdp-exp2@theory", **known).unmet
+    assert any("(Assumption 4)" in text for text in unmet)
+    assert theory(linear_mdp(), "olsvi-fh@theory")[0]
+
+
+def test_bias_functions_can_be_linear_where_the_model_is_not():
+    """Assumption 4 is weaker than 2: states that differ in nothing that pays have the same bias."""
+    model = make_problem("ergodic")
+    twice = np.repeat(np.repeat(model.dense(), 2, axis=0), 2, axis=2)
+    share = np.random.default_rng(1).uniform(0.2, 0.8, (20, 3, 20))
+    share[:, :, 1::2] = 1.0 - share[:, :, ::2]  # which copy comes next differs from pair to pair
+    double = tr.FiniteMDP(
+        transitions=twice * share,
+        axes="sas",
+        rewards=np.repeat(model.rewards, 2, axis=0),
+        criterion="average",
+    )
+    pairs = np.repeat(np.eye(30).reshape(10, 3, 30), 2, axis=0)
+    # copies played alike have the same bias; policies that tell them apart do not
+    assert linearity_error(double, pairs) > 0.01
+    assert bias_linearity_error(double, pairs) > 1e-4
+    constant = double.replace(rewards=np.full((20, 3), 0.5))
+    assert linearity_error(constant, pairs) > 0.01
+    assert bias_linearity_error(constant, pairs) < 1e-9
+
+
+def test_iterations_that_ran_out_lose_the_theorem():
+    assert theory(riverswim(), "ucrl2@theory")[0]
+    label, notes = theory(riverswim(), "ucrl2@theory", max_iterations=2)
+    assert label is None
+    assert "extended value iteration ran out" in notes
+    assert theory(riverswim(), "ucrl2@theory", reward_radius_scale=50.0)[0] is None
+    assert theory(riverswim(), "psrl@theory")[0] is None
+
+
+def test_branch_and_bound_that_ran_out_loses_the_theorem():
+    pytest.importorskip("clarabel")
+    label, notes = theory(riverswim(), "fopo@theory", node_limit=1)
+    assert label is None
+    assert "were not solved to proved optimality" in notes

@@ -28,3 +28,23 @@ def test_better_than_uniform():
         result = tr.run("linear-mdp", learner, steps=20_000, seed=2)
         assert result.columns["regret"][-1] < 0.5 * worst, learner
     assert abs(tr.run("linear-mdp", "oracle", steps=20_000).columns["regret"][-1]) < 0.05 * worst
+
+
+def test_a_bare_name_takes_the_arms_of_the_experiment():
+    """mdp-exp2 is another preset on RiverSwim, FOPO another method on `ergodic`."""
+    arms = make_experiment("wei-average-reward", learners=["mdp-exp2", "fopo"]).arms
+    names = {(arm.problem, arm.learner) for arm in arms}
+    assert names == {
+        ("riverswim", "mdp-exp2@riverswim"),
+        ("linear-mdp", "mdp-exp2"),
+        ("ergodic", "mdp-exp2"),
+        ("riverswim", "fopo"),
+        ("linear-mdp", "fopo"),
+        ("ergodic", "fopo@local"),
+    }
+    assert len(arms) == 18  # at three horizons
+    arms = make_experiment("wei-average-reward", learners=["mdp-exp2@theory"]).arms
+    assert {arm.learner for arm in arms} == {"mdp-exp2@theory"}
+    arms = make_experiment("appendix-e", learners=["npg"]).arms
+    assert len(arms) == 12  # four step sizes at three horizons
+    assert all(arm.changes for arm in arms)

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tightrope.errors import ConfigError
+import tightrope as tr
+from tightrope.errors import ConfigError, Status
 from tightrope.learners import fopo
 
 pytest.importorskip("clarabel")
@@ -52,6 +53,30 @@ def test_optimism(scale, small, riverswim, spec, stream):
     if small:
         assert (gains < 0.9).mean() > 0.5
         assert run.means[-steps // 5 :].mean() >= 0.95 * best
+
+
+def test_infeasible_programs_stop_the_run_with_a_reason():
+    ring = tr.FiniteMDP(
+        transitions=np.roll(np.eye(20), 1, axis=1)[:, None],
+        axes="sas",
+        rewards=np.where(np.arange(20) < 10, 1.0, -1.0)[:, None],
+        criterion="average",
+    )
+    with pytest.raises(ConfigError, match=r"no feasible point.*raise beta_scale or span"):
+        tr.run(ring, "fopo", steps=3000, span=0.01)
+
+
+def test_a_failed_solve_keeps_the_policy_and_is_counted(spec, monkeypatch):
+    state = fopo.init(spec, fopo.theory(spec, 1000))
+    before = state.weights.copy()
+    lost = fopo.solve_fixed_point(
+        state.features, state.gram, np.zeros(12), np.zeros(12), np.zeros((12, 6)), beta=1, radius=1
+    )
+    nowhere = dataclasses.replace(lost, status=Status.NOT_CONVERGED, gain=np.nan)
+    monkeypatch.setattr(fopo, "solve_fixed_point", lambda *args, **options: nowhere)
+    fopo._solve(state)
+    np.testing.assert_array_equal(state.weights, before)
+    assert state.unmet() == ["1 of 2 programs were not solved to proved optimality"]
 
 
 def test_bad_input(riverswim, spec):

@@ -165,7 +165,9 @@ def test_lemma_21_exact_natural_gradient_is_exponential_weights(ergodic):
         gain, bias = chain.gain_and_bias(kernel, rewards)
         q = model.rewards - gain[:, None] + model.dense() @ bias
         advantages = q - (table * q).sum(axis=1, keepdims=True)
-        direction = npg.natural_direction(features, table, chain.stationary(kernel), advantages)
+        gradients = npg.log_gradients(features, table).reshape(-1, 30)
+        weights = (chain.stationary(kernel)[:, None] * table).ravel()
+        direction = npg.natural_direction(gradients, advantages.ravel(), weights)
         new = softmax(features @ (theta + step * direction), model.available)
         expected = table * np.exp(step * advantages)
         expected /= expected.sum(axis=1, keepdims=True)

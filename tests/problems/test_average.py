@@ -69,6 +69,22 @@ def test_access_control_accepts_by_priority():
     assert plan(small).value == pytest.approx(best, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("make", "wrong", "text"),
+    [
+        (access_control, {"priorities": ()}, "at least one kind of customer"),
+        (access_control, {"servers": 0}, "servers must be a whole number >= 1"),
+        (admission_control, {"buffer": 0}, "buffer must be a whole number >= 1"),
+        (riverswim, {"states": 2.5}, "states must be a whole number >= 2, got 2.5"),
+        (ergodic_mdp, {"states": 0}, "states must be a whole number >= 1"),
+        (ergodic_mdp, {"seed": -1}, "seed must be a whole number >= 0"),
+    ],
+)
+def test_sizes_that_make_no_model(make, wrong, text):
+    with pytest.raises(ConfigError, match=text):
+        make(**wrong)
+
+
 def threshold_gain(threshold, arrival, service, entry, holding):
     """Gain of accepting below `threshold`: the queue is a truncated geometric law."""
     law = (arrival / service) ** np.arange(threshold + 1)

@@ -9,7 +9,15 @@ from scipy.stats import beta
 
 from tightrope.errors import ConfigError
 from tightrope.model import chain
-from tightrope.problems.linear import continuous_gain, random_continuous_mdp, random_linear_mdp
+from tightrope.planning import plan
+from tightrope.problems.average import admission_control
+from tightrope.problems.linear import (
+    admission_control_polynomial,
+    continuous_gain,
+    random_continuous_mdp,
+    random_linear_mdp,
+)
+from tightrope.simulation.runner import run
 
 
 def test_finite_problem_is_linear_and_declares_what_it_knows():
@@ -80,3 +88,17 @@ def test_continuous_bellman_equation_by_quadrature():
         )
         bellman = problem.theta[i] + integral - found.weights[i]
         np.testing.assert_allclose(bellman, found.lower, atol=1e-7)
+
+
+def test_admission_control_with_polynomial_features():
+    """Rewards fit the learners, the scale brings the gain back, and every feature learner runs."""
+    problem, original = admission_control_polynomial(), admission_control()
+    assert np.abs(problem.model.rewards).max() == 1.0
+    gain = plan(problem.model).value * problem.reward_scale
+    np.testing.assert_allclose(gain, plan(original).value, atol=1e-9)
+    best, uniform = (
+        run(problem, name, steps=20_000).columns["regret"][-1] for name in ("oracle", "uniform")
+    )
+    for learner in ("olsvi-fh", "politex", "npg"):
+        result = run(problem, learner, steps=20_000)
+        assert result.columns["regret"][-1] < best + 0.6 * (uniform - best), learner

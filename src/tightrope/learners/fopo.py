@@ -8,7 +8,10 @@ Deviations:
    optimism (Lemma 2) is kept.
 2. Ties, which the paper leaves open, are broken: the least |b|_Lambda, then the least |w|.
 3. ``method="local"`` (large instances) gives a feasible point and an upper bound of J; no theorem
-   covers it unless the gap is 0.
+   covers it unless the gap is 0. Nor does one where `node_limit` ended branch and bound: such
+   updates have ``proved = 0`` in Info and take the guarantee from the run.
+4. Where the program has no feasible point (beta or the span is too small) the run stops and says
+   so.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from typing import Literal
 
 import numpy as np
 
-from tightrope.errors import ConfigError
+from tightrope.errors import ConfigError, Status
 from tightrope.kernels.linear import add_to_statistics
 from tightrope.learners.olsvi_fh import check_unit_rewards
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.learners.ucrl2 import LONGEST, check_stream
 from tightrope.model.features import declared, features_of
 from tightrope.model.policy import DeterministicPolicy
@@ -72,26 +76,34 @@ def check(spec: ProblemSpec, config: Config) -> None:
     """Rewards in [-1, 1] and a known span."""
     check_stream(spec, "fopo")
     check_unit_rewards(spec, "fopo")
+    check_settings("fopo", config, positive=("beta_scale",), counts=("steps", "node_limit"))
     radii(spec, config, features_of(spec).shape[2])
     if config.method not in ("exact", "local"):
         raise ConfigError(f"method must be 'exact' or 'local', got {config.method!r}")
-    if config.beta_scale <= 0 or not 0.0 < config.delta < 1.0 or config.steps < 1:
-        raise ConfigError(f"fopo needs beta_scale > 0, delta in (0, 1), steps >= 1: {config}")
+    if not 0.0 < config.delta < 1.0:
+        raise ConfigError(f"fopo needs delta in (0, 1), got {config.delta}")
 
 
 @dataclass(kw_only=True, eq=False)
 class State:
-    """Lambda (d, d), sums (d,) and (d, S), and the last solution."""
+    """Lambda (d, d), sums (d,) and (d, S), and the last solution; `unproved` updates so far."""
 
     spec: ProblemSpec
     config: Config
     updates: int
+    unproved: int
     features: FloatArray
     gram: FloatArray
     reward_sum: FloatArray
     successor_sum: FloatArray
     weights: FloatArray
     selection: IntArray
+
+    def unmet(self) -> list[str]:
+        """Why no theorem covers the run."""
+        if not self.unproved:
+            return []
+        return [f"{self.unproved} of {self.updates} programs were not solved to proved optimality"]
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
@@ -102,6 +114,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
         spec=spec,
         config=config,
         updates=0,
+        unproved=0,
         features=features,
         gram=np.eye(dimension),
         reward_sum=np.zeros(dimension),
@@ -163,9 +176,16 @@ def _solve(state: State) -> FixedPoint:
         node_limit=state.config.node_limit,
         start=state.selection,
     )
-    state.weights = solved.weights
-    state.selection = solved.selection
     state.updates += 1
+    if solved.status is Status.INFEASIBLE:
+        raise ConfigError(
+            f"fopo: the program of update {state.updates} has no feasible point: beta = {beta:.6g} "
+            f"or the bound {radius:.6g} of |w| is too small; raise beta_scale or span"
+        )
+    state.unproved += solved.status is not Status.SOLVED
+    if not np.isnan(solved.gain):  # else the solver failed: keep what is played
+        state.weights = solved.weights
+        state.selection = solved.selection
     return solved
 
 
@@ -186,6 +206,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained", "weakly-communicating"}),
+    traits=frozenset({"stream", "unconstrained", "weakly-communicating", "linear-model"}),
     reference="[LIN, Algorithm 1]",
 )

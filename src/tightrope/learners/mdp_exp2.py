@@ -19,6 +19,7 @@ import numpy as np
 from tightrope.errors import ConfigError
 from tightrope.learners.olsvi_fh import check_unit_rewards
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.learners.ucrl2 import check_stream
 from tightrope.model.features import (
     FeatureMap,
@@ -94,9 +95,23 @@ def check(spec: ProblemSpec, config: Config) -> None:
     """Rewards in [-1, 1], known t_mix and sigma, at least one whole epoch."""
     check_stream(spec, "mdp-exp2", points=True)
     check_unit_rewards(spec, "mdp-exp2")
+    check_settings(
+        "mdp-exp2",
+        config,
+        positive=("length_scale", "batch_scale", "step_scale"),
+        not_negative=("threshold_scale",),
+        counts=("steps",),
+    )
     if config.steps < 2:
         raise ConfigError(f"steps must be at least 2, got {config.steps}")
-    parts = constants(spec, config, dimension_of(feature_map_of(spec)))
+    dimension = dimension_of(feature_map_of(spec))
+    parts = constants(spec, config, dimension)
+    sigma = declared(spec, "sigma", config.sigma, "mdp-exp2")
+    if sigma > 2.0 / dimension * (1.0 + 1e-9):
+        raise ConfigError(
+            f"sigma = {sigma:g} is impossible: the trace of a Gram matrix of features with norm at "
+            f"most sqrt(2) is at most 2, its least eigenvalue at most 2 / d = {2 / dimension:g}"
+        )
     if parts.batch > config.steps:
         raise ConfigError(
             f"steps = {config.steps} is less than one epoch of B = {parts.batch} steps "
@@ -106,7 +121,7 @@ def check(spec: ProblemSpec, config: Config) -> None:
 
 @dataclass(kw_only=True, eq=False)
 class State:
-    """Only ``sum_j w_j`` (d,) is carried from epoch to epoch.
+    """Only ``sum_j w_j`` (d,) is carried from epoch to epoch; the rest is for Info.
 
     `features` (S, A, d) is empty with continuous states, where the spec has a map.
     """
@@ -115,6 +130,7 @@ class State:
     config: Config
     epoch: int
     skipped: int
+    least_eigenvalue: float
     features: FloatArray
     weights: FloatArray
 
@@ -127,6 +143,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
         config=config,
         epoch=1,
         skipped=0,
+        least_eigenvalue=0.0,
         features=np.zeros((0, 0, 0)) if isinstance(features, FeatureMap) else features,
         weights=np.zeros(dimension_of(features)),
     )
@@ -172,7 +189,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     spec, dimension = state.spec, len(state.weights)
     parts = constants(spec, state.config, dimension)
     if len(experience.actions) < parts.batch:  # T cut the epoch short
-        return state, {"skipped": float(state.skipped)}
+        return state, _info(state)
     states, actions, totals = trajectories(experience, parts.length)
     # M_k = sum_m sum_a pi_k(a|x) phi phi'
     played = policy(state)
@@ -188,13 +205,18 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         target = flat.T @ np.bincount(pairs, weights=totals, minlength=table.size)
     gram = flat.T @ (flat * weight)
     # w_k = M_k^-1 sum_m phi(x, a) R, or 0
-    least = float(np.linalg.eigvalsh(gram)[0])
+    least = state.least_eigenvalue = float(np.linalg.eigvalsh(gram)[0])
     if least >= parts.threshold and least > 1e-12 * np.trace(gram):
         state.weights += np.linalg.solve(gram, target)
     else:
         state.skipped += 1
     state.epoch += 1
-    return state, {"skipped": float(state.skipped), "least_eigenvalue": least}
+    return state, _info(state)
+
+
+def _info(state: State) -> Info:
+    """Epochs with w_k = 0 so far, and the least eigenvalue of the last whole epoch's M_k."""
+    return {"skipped": float(state.skipped), "least_eigenvalue": state.least_eigenvalue}
 
 
 def guarantee(config: Config) -> str | None:
@@ -215,6 +237,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained", "unichain"}),
+    traits=frozenset({"stream", "unconstrained", "unichain", "linear-bias"}),
     reference="[LIN, Algorithm 3]",
 )

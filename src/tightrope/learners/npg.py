@@ -7,7 +7,8 @@ MDP-EXP2, from which only the estimate of the direction differs.
 Deviations:
 1. Advantages come from the trajectories of MDP-EXP2 (N steps every 2N steps of one stream); Agarwal
    et al. draw discounted roll-outs from a simulator that can be reset.
-2. N times the mean reward of the epoch is subtracted, which does not change the minimiser.
+2. ``fit="least-squares"`` solves (24) over the sample instead of one pass of SGD.
+3. N times the mean reward of the epoch is subtracted, which does not change the minimiser.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tightrope.kernels.linear import averaged_sgd
 from tightrope.learners.mdp_exp2 import softmax, trajectories
 from tightrope.learners.olsvi_fh import check_unit_rewards
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.learners.ucrl2 import check_stream
 from tightrope.model.features import declared, features_of
 from tightrope.model.policy import StochasticPolicy
@@ -50,6 +52,8 @@ class Config:
         Of the fit; times the largest squared gradient it must stay below 1.
     sgd_radius : float or None
         Bound of ``|w|``.
+    fit : 'sgd' or 'least-squares'
+        One pass of averaged SGD as Agarwal et al., or the exact minimiser over the same sample.
     estimated : tuple of str
         Which constants are estimates.
     """
@@ -61,6 +65,7 @@ class Config:
     step_size: float | None = None
     sgd_step: float | None = None
     sgd_radius: float | None = None
+    fit: Literal["sgd", "least-squares"] = "sgd"
     estimated: tuple[str, ...] = ()
 
 
@@ -90,15 +95,18 @@ def constants(spec: ProblemSpec, config: Config, dimension: int) -> Constants:
     time = 1.0
     if any(value is None for value in given):
         time = declared(spec, "mixing_time", config.mixing_time, "npg")
-    length = config.length or math.ceil(8.0 * time * math.log(config.steps))
+    length, radius = config.length, config.sgd_radius
+    if length is None:
+        length = max(1, math.ceil(8.0 * time * math.log(config.steps)))
+    if radius is None:
+        radius = 6.0 * time * math.sqrt(dimension)
     count = max(1, math.isqrt(config.steps // (2 * length)))
-    radius = config.sgd_radius or 6.0 * time * math.sqrt(dimension)
     step = math.sqrt(2.0 * math.log(max(2, spec.num_actions)) / count) / radius
     return Constants(
         length=length,
-        batch=config.batch or 2 * length * count,
-        step_size=config.step_size or step,
-        sgd_step=config.sgd_step or 1.0 / 32.0,
+        batch=2 * length * count if config.batch is None else config.batch,
+        step_size=step if config.step_size is None else config.step_size,
+        sgd_step=1.0 / 32.0 if config.sgd_step is None else config.sgd_step,
         sgd_radius=radius,
     )
 
@@ -107,8 +115,16 @@ def check(spec: ProblemSpec, config: Config) -> None:
     """Rewards in [-1, 1], at least one whole iteration."""
     check_stream(spec, "npg")
     check_unit_rewards(spec, "npg")
+    check_settings(
+        "npg",
+        config,
+        positive=("step_size", "sgd_step", "sgd_radius"),
+        counts=("steps", "length", "batch"),
+    )
+    if config.fit not in ("sgd", "least-squares"):
+        raise ConfigError(f"fit must be 'sgd' or 'least-squares', got {config.fit!r}")
     parts = constants(spec, config, features_of(spec).shape[2])
-    if parts.length < 1 or parts.batch < 2 * parts.length:
+    if parts.batch < 2 * parts.length:
         raise ConfigError(f"npg needs batch >= 2 length >= 2, got {parts.batch} and {parts.length}")
     if parts.batch > config.steps:
         raise ConfigError(
@@ -160,29 +176,30 @@ def log_gradients(features: FloatArray, table: FloatArray) -> FloatArray:
 
 
 def natural_direction(
-    features: FloatArray, table: FloatArray, law: FloatArray, advantages: FloatArray
+    gradients: FloatArray, advantages: FloatArray, weights: FloatArray
 ) -> FloatArray:
-    """F^+ g of [LIN, Lemma 21] from exact quantities.
+    """F^+ g of [LIN, Lemma 21], the least-squares fit of the advantages by the gradients.
 
-    features (S, A, d), table (S, A) the policy, law (S,) its stationary law, advantages (S, A).
+    gradients (n, d) of log pi, advantages (n,), weights (n,): of a sample, or all pairs and their
+    frequencies, which gives the exact natural gradient.
     """
-    gradients = log_gradients(features, table).reshape(-1, features.shape[2])
-    weight = (law[:, None] * table).reshape(-1, 1)
-    fisher = gradients.T @ (gradients * weight)
-    return np.linalg.pinv(fisher, rcond=1e-12, hermitian=True) @ (
-        gradients.T @ (weight[:, 0] * advantages.ravel())
-    )
+    fisher = gradients.T @ (gradients * weights[:, None])
+    target = gradients.T @ (weights * advantages)
+    return np.asarray(np.linalg.pinv(fisher, rcond=1e-12, hermitian=True) @ target)
 
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
-    """Fit the direction by one pass of averaged SGD, then move theta along it."""
+    """Fit the direction, by one pass of averaged SGD as proved, then move theta along it."""
     config = _constants(state)
     if len(experience.actions) < config.batch:  # T cut the iteration short
         return state, {}
     states, actions, totals = trajectories(experience, config.length)
     gradients = log_gradients(state.features, policy(state).probabilities)[states, actions]
     baseline = config.length * float(experience.rewards.mean())
-    direction = averaged_sgd(gradients, totals - baseline, config.sgd_step, config.sgd_radius)
+    if state.config.fit == "sgd":
+        direction = averaged_sgd(gradients, totals - baseline, config.sgd_step, config.sgd_radius)
+    else:
+        direction = natural_direction(gradients, totals - baseline, np.ones(len(totals)))
     state.theta += config.step_size * direction
     state.iteration += 1
     return state, {"direction_norm": float(np.linalg.norm(direction))}

@@ -24,6 +24,7 @@ import numpy as np
 from tightrope.errors import ConfigError
 from tightrope.kernels.linear import add_to_statistics, invert, least_squares_value_iteration
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.learners.ucrl2 import check_stream
 from tightrope.model.features import FeatureMap, declared, dimension_of, feature_map_of, rows_at
 from tightrope.model.linear import LinearPolicy, widths
@@ -87,8 +88,15 @@ def check(spec: ProblemSpec, config: Config) -> None:
     check_unit_rewards(spec, "olsvi-fh")
     if config.horizon_form not in ("min", "printed"):
         raise ConfigError(f"horizon_form must be 'min' or 'printed', got {config.horizon_form!r}")
-    if config.steps < 1 or not 0.0 < config.delta < 1.0:
-        raise ConfigError(f"expected steps >= 1 and delta in (0, 1), got {config}")
+    check_settings(
+        "olsvi-fh",
+        config,
+        positive=("horizon_scale",),
+        not_negative=("bonus_scale",),
+        counts=("steps",),
+    )
+    if not 0.0 < config.delta < 1.0:
+        raise ConfigError(f"olsvi-fh needs delta in (0, 1), got {config.delta}")
     length = episode_length(spec, config, dimension_of(feature_map_of(spec)))
     if length > config.steps:
         raise ConfigError(
@@ -265,6 +273,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained", "weakly-communicating"}),
+    traits=frozenset({"stream", "unconstrained", "weakly-communicating", "linear-model"}),
     reference="[LIN, Algorithm 2]",
 )

@@ -25,6 +25,7 @@ from tightrope.errors import ConfigError
 from tightrope.kernels.linear import add_differences
 from tightrope.learners.mdp_exp2 import softmax
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.learners.ucrl2 import check_stream
 from tightrope.model.features import declared, features_of
 from tightrope.model.policy import StochasticPolicy
@@ -77,16 +78,15 @@ def constants(spec: ProblemSpec, config: Config) -> tuple[int, float]:
     if step is None:
         bound = 6.0 * declared(spec, "mixing_time", config.mixing_time, "politex")
         step = math.sqrt(8.0 * math.log(max(2, spec.num_actions)) / phases) / bound
-    return config.phase or math.ceil(config.steps / phases), step
+    return math.ceil(config.steps / phases) if config.phase is None else config.phase, step
 
 
 def check(spec: ProblemSpec, config: Config) -> None:
     """Average criterion, no costs, at least one whole phase."""
     check_stream(spec, "politex")
+    check_settings("politex", config, positive=("step_size", "ridge"), counts=("steps", "phase"))
     features_of(spec)
-    phase, step = constants(spec, config)
-    if phase < 1 or config.ridge <= 0 or step <= 0:
-        raise ConfigError(f"politex needs phase >= 1, ridge > 0 and step_size > 0, got {config}")
+    phase, _ = constants(spec, config)
     if phase > config.steps:
         raise ConfigError(
             f"steps = {config.steps} is less than one phase of {phase} steps; "

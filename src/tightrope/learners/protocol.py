@@ -10,7 +10,8 @@ A learner is a module that exports ``LEARNER = Learner(...)``. Its functions are
 
 `update` may write into arrays that its state owns; `policy` never writes. A state is a dataclass
 whose fields are arrays, numbers, strings or None, plus `spec` and `config`; it saves and resumes
-bit for bit (`state_arrays`, `restore_state`).
+bit for bit (`state_arrays`, `restore_state`). It may have methods ``notes()`` and ``unmet()`` that
+list sentences: what it noticed, and why no theorem covers the run in spite of its configuration.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class Learner:
     traits : frozenset of str
         ``episodic`` or ``stream``; ``constraints`` (any m), ``one-constraint`` or
         ``unconstrained``; ``full-information``; ``privileged`` (is given the optimal policy).
+        ``linear-model`` or ``linear-bias`` (its theorem needs Assumption 2 or 4 of Wei et al.
+        2020, which a run on a finite model checks).
     reference : str
         Where the algorithm is defined.
     """

@@ -6,8 +6,10 @@ processes: a Thompson sampling approach (TSDE).
 
 Deviations:
 1. A pair ends an epoch when it has been visited in it as often as in all epochs before (>= for >).
-2. Rewards are unknown too: mapped to [0, 1], with a normal prior N(1, 1) and unit variance.
-3. ``schedule="doubling"`` drops TSDE's limit on the length of an epoch; no theorem covers it.
+2. Rewards are unknown too: mapped to [0, 1], with a normal prior N(1, 1) and unit variance. The
+   prior is not limited to models of bounded span. Both are what Ouyang et al.'s Theorem 1 assumes,
+   so no theorem is claimed.
+3. ``schedule="doubling"`` drops TSDE's limit on the length of an epoch.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 from tightrope.errors import ConfigError
 from tightrope.kernels.ucrl import extended_value_iteration
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.learners.ucrl2 import LONGEST, check_stream, count, no_counts
 from tightrope.model.policy import DeterministicPolicy
 from tightrope.types import FloatArray, IntArray, ProblemSpec
@@ -58,8 +61,13 @@ def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
 def check(spec: ProblemSpec, config: Config) -> None:
     """Average criterion, no costs, a proper prior."""
     check_stream(spec, "psrl")
-    if config.transition_prior <= 0 or config.reward_scale < 0 or config.tolerance <= 0:
-        raise ConfigError("psrl needs transition_prior > 0, reward_scale >= 0 and tolerance > 0")
+    check_settings(
+        "psrl",
+        config,
+        positive=("transition_prior", "tolerance"),
+        not_negative=("reward_scale",),
+        counts=("max_iterations",),
+    )
     if config.schedule not in ("tsde", "doubling"):
         raise ConfigError(f"schedule must be 'tsde' or 'doubling', got {config.schedule!r}")
 
@@ -120,8 +128,7 @@ def _plan(state: State) -> None:
     """Draw a model for epoch k from its own generator and solve it by value iteration."""
     spec, config = state.spec, state.config
     rng = np.random.default_rng([config.seed, state.epoch])
-    weights = rng.standard_gamma(config.transition_prior + state.moves)
-    transitions = weights / weights.sum(axis=2, keepdims=True)
+    transitions = _dirichlet(rng, config.transition_prior + state.moves)
     low, high = spec.reward_range
     width = (high - low) or 1.0
     # posterior of a mean with prior N(1, 1) and unit variance, in the units of [0, 1]
@@ -143,10 +150,20 @@ def _plan(state: State) -> None:
     state.sampled_gain = low + width * 0.5 * (lower + upper)
 
 
+def _dirichlet(rng: np.random.Generator, counts: FloatArray) -> FloatArray:
+    """Dirichlet rows (S, A, S); where every gamma underflows a corner, the law's limit."""
+    weights = rng.standard_gamma(counts)
+    total = weights.sum(axis=2, keepdims=True)
+    lost = np.argwhere(total[:, :, 0] == 0.0)
+    if lost.size:  # only tiny counts, and then alike: any corner is as likely
+        corners = rng.integers(counts.shape[2], size=len(lost))
+        weights[lost[:, 0], lost[:, 1], corners] = 1.0
+        total = weights.sum(axis=2, keepdims=True)
+    return np.asarray(weights / total)
+
+
 def guarantee(config: Config) -> str | None:
-    """Bayesian regret, if the epochs are TSDE's and the posterior is the posterior."""
-    if config.schedule == "tsde" and config.reward_scale == 1.0:
-        return "Ouyang et al. 2017, Theorem 1: Bayesian regret O(sp S sqrt(A T)), up to logarithms"
+    """None: Theorem 1 of Ouyang et al. 2017 has known rewards and a prior of bounded span."""
     return None
 
 

@@ -19,6 +19,7 @@ from tightrope.errors import ConfigError
 from tightrope.estimation.radii import jaksch_reward, jaksch_transition
 from tightrope.kernels.ucrl import count_transitions, extended_value_iteration
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.model.policy import DeterministicPolicy
 from tightrope.types import Average, FloatArray, IntArray, ProblemSpec
 
@@ -54,8 +55,12 @@ def check(spec: ProblemSpec, config: Config) -> None:
     check_stream(spec, "ucrl2")
     if not 0.0 < config.delta < 1.0:
         raise ConfigError(f"delta must be in (0, 1), got {config.delta}")
-    if min(config.reward_radius_scale, config.transition_radius_scale) < 0:
-        raise ConfigError("radius scales must be >= 0")
+    check_settings(
+        "ucrl2",
+        config,
+        not_negative=("reward_radius_scale", "transition_radius_scale"),
+        counts=("max_iterations",),
+    )
 
 
 def check_stream(spec: ProblemSpec, name: str, *, points: bool = False) -> None:
@@ -91,6 +96,16 @@ class State:
     actions: IntArray
     gain_bounds: FloatArray
     iterations: int
+    unfinished: int
+
+    def unmet(self) -> list[str]:
+        """Why no theorem covers the run."""
+        if not self.unfinished:
+            return []
+        return [
+            f"extended value iteration ran out of iterations in {self.unfinished} of {self.epoch} "
+            "epochs"
+        ]
 
 
 def no_counts(spec: ProblemSpec) -> dict[str, Any]:
@@ -127,6 +142,7 @@ def init(spec: ProblemSpec, config: Config) -> State:
         **no_counts(spec),
         gain_bounds=np.zeros(2),
         iterations=0,
+        unfinished=0,
     )
     _plan(state)
     return state
@@ -185,11 +201,12 @@ def _plan(state: State) -> None:
     state.values = values
     state.gain_bounds = low + width * np.array([lower, upper])
     state.iterations = int(iterations)
+    state.unfinished += iterations >= config.max_iterations
 
 
 def guarantee(config: Config) -> str | None:
-    """Theorem 2 if the radii are as proved."""
-    if config.reward_radius_scale >= 1.0 and config.transition_radius_scale >= 1.0:
+    """Theorem 2 if the radii are as proved; a run whose iterations ran out loses it."""
+    if config.reward_radius_scale == 1.0 and config.transition_radius_scale == 1.0:
         return "Jaksch, Ortner, Auer 2010, Theorem 2: regret 34 D S sqrt(A T ln(T/delta))"
     return None
 

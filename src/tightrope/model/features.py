@@ -20,6 +20,7 @@ from tightrope.types import BoolArray, FloatArray, ProblemSpec
 
 LARGEST_NORM = math.sqrt(2.0)  #: [LIN, Assumption 2]
 RANK_TOLERANCE = 1e-9
+ESTIMATED = ("mixing_time", "sigma")  #: what `tr.run` can estimate
 OFFER = "tr.features.normalise(features) gives features that fit"
 
 
@@ -345,16 +346,18 @@ def features_of(spec: ProblemSpec) -> FloatArray:
     if spec.features is None:
         return one_hot(spec.available)
     check_features(spec.features, spec.available)
-    return np.asarray(spec.features, dtype=np.float64)
+    return np.where(spec.available[:, :, None], spec.features, 0.0)
 
 
 def declared(spec: ProblemSpec, name: str, given: float | str | None, learner: str) -> float:
     """Prior knowledge from the configuration, else from the problem.
 
     Raises UndeclaredError if it is in neither (or "estimate" is asked for): `tr.run` then estimates
-    t_mix and sigma. ConfigError for a number that is not finite and > 0.
+    t_mix and sigma. ConfigError for a number that is not finite and > 0 (the span may be 0).
     """
     value = spec.knowledge.get(name) if given is None else given
+    if value == "estimate" and name not in ESTIMATED:
+        raise ConfigError(f"{learner} cannot estimate {name}: set it to a number")
     if value is None or value == "estimate":
         raise UndeclaredError(
             f"{learner} needs the {name.replace('_', ' ')} of the problem: declare it in "
@@ -363,9 +366,13 @@ def declared(spec: ProblemSpec, name: str, given: float | str | None, learner: s
         )
     if isinstance(value, str):
         raise ConfigError(f"{name} must be a number or 'estimate', got {value!r}")
-    if not (math.isfinite(value) and value > 0):
+    words = name.replace("_", " ")
+    if name not in ESTIMATED:
+        if not (math.isfinite(value) and value >= 0):
+            raise ConfigError(f"{learner} needs a finite {words} >= 0, got {value}")
+    elif not (math.isfinite(value) and value > 0):
         raise ConfigError(
-            f"{learner} needs a finite {name.replace('_', ' ')} > 0, got {value}; where the "
+            f"{learner} needs a finite {words} > 0, got {value}; where the "
             f"assumption fails, set {name} in the configuration, to a number or to 'estimate' (no "
             "theorem is claimed for an estimate)"
         )

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tightrope.model.features import FeatureMap, check_features, feature_rows
+from tightrope.errors import ModelError
+from tightrope.model import chain
+from tightrope.model.features import FeatureMap, check_features, feature_rows, normalise
 from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import StochasticPolicy
 from tightrope.types import Average, Feedback, FloatArray, ProblemSpec
 
 
@@ -28,11 +31,15 @@ class LinearMDP:
         Checked against [LIN, Assumption 2]: norm at most sqrt(2), full rank, constant in the span.
     knowledge : dict
         ``span`` of the optimal bias, ``mixing_time``, ``sigma``; only what is given.
+    reward_scale : float
+        What the rewards of the original problem were divided by (`with_features`); gains and spans
+        times this are the original's.
     """
 
     model: FiniteMDP
     features: FloatArray
     knowledge: dict[str, float] = field(default_factory=dict)
+    reward_scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_features(self.features, self.model.available)
@@ -44,17 +51,68 @@ class LinearMDP:
         )
 
     def linearity_error(self) -> float:
-        """Largest distance of rewards and transitions from the span of the features.
+        """Of rewards and transitions, from the span of the features: see `linearity_error`."""
+        return linearity_error(self.model, self.features)
 
-        0 for a linear MDP: ``p(y|x,a) = phi'mu(y)`` and ``r = phi'theta`` [LIN, Assumption 2].
-        """
-        rows = feature_rows(self.features, self.model.available)
-        flat = self.model.available.ravel()
-        targets = np.column_stack(
-            [self.model.rewards.ravel()[flat], self.model.matrix().toarray()[flat]]
-        )
-        fitted = rows @ np.linalg.lstsq(rows, targets, rcond=None)[0]
-        return float(np.abs(fitted - targets).max())
+
+def bias_linearity_error(model: FiniteMDP, features: FloatArray, *, policies: int = 4) -> float:
+    """Largest distance of q^pi from the span of the features, relative to its size.
+
+    [LIN, Assumption 4] asks for 0 with every policy. The distance is a rational function of the
+    policy, so if it is 0 at one drawn at random it is 0 at all, with probability 1; `policies` are
+    drawn, from a fixed seed. A linear model has it [LIN, Lemma 14].
+
+    >>> from tightrope.problems.linear import linear_mdp
+    >>> problem = linear_mdp()
+    >>> bias_linearity_error(problem.model, problem.features) < 1e-9
+    True
+    """
+    rng, worst = np.random.default_rng(0), 0.0
+    rows = feature_rows(features, model.available)
+    for _ in range(policies):
+        table = rng.exponential(size=model.available.shape) * model.available
+        table /= table.sum(axis=1, keepdims=True)
+        kernel, _ = chain.policy_chain(model, StochasticPolicy(table))
+        gain, bias = chain.gain_and_bias(kernel, (table * model.rewards).sum(axis=1))
+        after = (model.matrix() @ bias).reshape(model.available.shape)
+        q = (model.rewards - gain[:, None] + after)[model.available]
+        off = q - rows @ np.linalg.lstsq(rows, q, rcond=None)[0]
+        worst = max(worst, float(np.abs(off).max()) / max(1.0, float(np.ptp(q))))
+    return worst
+
+
+def with_features(model: FiniteMDP, features: FloatArray) -> LinearMDP:
+    """The model with features as the learners of [LIN] want both.
+
+    Features are normalised (Lemma 8, `tr.features.normalise`); rewards outside [-1, 1] are divided
+    by their largest size, which `reward_scale` records.
+
+    >>> from tightrope.problems.average import access_control
+    >>> from tightrope.model.features import one_hot
+    >>> model = access_control()
+    >>> fitted = with_features(model, one_hot(model.available))
+    >>> fitted.reward_scale, fitted.features.shape
+    (8.0, (44, 2, 84))
+    """
+    if model.rewards_next is not None:
+        raise ModelError("with_features takes mean rewards r(s, a), the model has rewards_next")
+    scale = max(1.0, float(np.abs(model.rewards[model.available]).max()))
+    return LinearMDP(
+        model=model.replace(rewards=model.rewards / scale) if scale > 1.0 else model,
+        features=normalise(features, model.available).features,
+        reward_scale=scale,
+    )
+
+
+def linearity_error(model: FiniteMDP, features: FloatArray) -> float:
+    """Largest distance of rewards and transitions from the span of the features.
+
+    0 for a linear MDP: ``p(y|x,a) = phi'mu(y)`` and ``r = phi'theta`` [LIN, Assumption 2].
+    """
+    rows, flat = feature_rows(features, model.available), model.available.ravel()
+    targets = np.column_stack([model.rewards.ravel()[flat], model.matrix().toarray()[flat]])
+    fitted = rows @ np.linalg.lstsq(rows, targets, rcond=None)[0]
+    return float(np.abs(fitted - targets).max())
 
 
 def finite_model(problem: FiniteMDP | LinearMDP) -> FiniteMDP:

@@ -264,9 +264,7 @@ def _minimise(
     return best, lower, _final(program, best, gain) or not open_ties
 
 
-def _root_undecided(
-    program: _Program, gain: float | None, starts: list[IntArray]
-) -> _Point | None:
+def _root_undecided(program: _Program, gain: float | None, starts: list[IntArray]) -> _Point | None:
     """The best of the starts: with no bound of the root, nothing can be proved."""
     best: _Point | None = None
     for selection in starts:

@@ -50,12 +50,12 @@ def polish(
             return None
         weights, level, pressure, outward = found
         excess = np.where(active, 0.0, cell.rows @ weights)
-        violated = excess.max(initial=0.0) > 1e-12 * size
-        if violated:
+        largest = float(np.abs(pressure).max(initial=1e-9))
+        if excess.max(initial=0.0) > 1e-12 * size:
             active[int(excess.argmax())] = True
         elif not on_sphere and np.linalg.norm(weights) > cell.radius * (1.0 + 1e-12):
             on_sphere = True
-        elif pressure.min(initial=0.0) < -1e-9 * max(1e-9, float(np.abs(pressure).max(initial=0.0))):
+        elif pressure.min(initial=0.0) < -1e-9 * largest:
             active[np.flatnonzero(active)[int(pressure.argmin())]] = False
         elif on_sphere and outward < 0.0:
             on_sphere = False
@@ -126,4 +126,4 @@ def _newton(
     weights = basis @ place
     force = -(ball * (cell.matrix.T @ slack) + sphere * weights)
     pressure = np.linalg.lstsq(rows.T, force, rcond=None)[0] if len(rows) else np.zeros(0)
-    return weights, level, pressure, sphere
+    return np.asarray(weights, dtype=np.float64), level, np.asarray(pressure, float), sphere

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tightrope.problems.gridworlds import mars_rover as mars_rover
     from tightrope.problems.gridworlds import mars_rover_stream as mars_rover_stream
     from tightrope.problems.gridworlds import random_map as random_map
+    from tightrope.problems.linear import (
+        admission_control_polynomial as admission_control_polynomial,
+    )
     from tightrope.problems.linear import linear_mdp as linear_mdp
     from tightrope.problems.linear import random_continuous_mdp as random_continuous_mdp
     from tightrope.problems.linear import random_linear_mdp as random_linear_mdp
@@ -32,6 +35,7 @@ _HOMES = {
     "AdversarialProblem": "adversarial",
     "access_control": "average",
     "admission_control": "average",
+    "admission_control_polynomial": "linear",
     "box": "gridworlds",
     "budget_pacing": "operations",
     "ergodic_mdp": "average",

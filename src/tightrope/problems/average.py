@@ -35,6 +35,13 @@ RIVERS: dict[str, River] = {
 }
 
 
+def _check_whole(least: int, **values: int) -> None:
+    """Raise ConfigError unless every value is a whole number of at least `least`."""
+    for name, value in values.items():
+        if value != value or value < least or int(value) != value:
+            raise ConfigError(f"{name} must be a whole number >= {least}, got {value!r}")
+
+
 def riverswim(
     *, source: str = "osband2013", states: int = 6, criterion: Criterion | None = None
 ) -> FiniteMDP:
@@ -65,8 +72,7 @@ def riverswim(
     """
     if source not in RIVERS:
         raise unknown_name("RiverSwim source", source, RIVERS)
-    if states < 2:
-        raise ConfigError(f"states must be at least 2, got {states}")
+    _check_whole(2, states=states)
     river = RIVERS[source]
     moves, rewards = np.zeros((states, 2, states)), np.zeros((states, 2))
     for s in range(states):
@@ -99,7 +105,11 @@ def ergodic_mdp(
     concentration: float = 0.3,
     seed: int = 0,
 ) -> FiniteMDP:
-    """A random model in which every policy mixes fast: Assumptions 3 and 5 of Wei et al. 2020.
+    """A random model in which every policy mixes fast: Assumption 3 of Wei et al. 2020.
+
+    Assumption 5 depends on the features. With one-hot features, which is what learners take where a
+    problem declares none, it fails with two actions or more: a deterministic policy never takes the
+    others, so sigma = 0.
 
     Rows are ``floor * u + (1 - floor) * Dirichlet(concentration)`` with one common law u (Dirichlet
     of 5 in every entry), so two laws come together by a factor of at most ``1 - floor`` a step
@@ -111,6 +121,8 @@ def ergodic_mdp(
     >>> ergodic_mdp()
     FiniteMDP(S=10, A=3, m=0, Average(), 300 transitions)
     """
+    _check_whole(1, states=states, actions=actions)
+    _check_whole(0, seed=seed)
     if not 0.0 < floor <= 1.0:
         raise ConfigError(f"floor must be in (0, 1], got {floor}")
     rng = np.random.default_rng(seed)
@@ -142,8 +154,11 @@ def access_control(
     >>> access_control()
     FiniteMDP(S=44, A=2, m=0, Average(), 2096 transitions)
     """
+    _check_whole(1, servers=servers)
     if not 0.0 < release <= 1.0:
         raise ConfigError(f"release must be in (0, 1], got {release}")
+    if not len(priorities):
+        raise ConfigError("priorities must name at least one kind of customer, got none")
     from scipy.stats import binom
 
     kinds = len(priorities)
@@ -194,6 +209,7 @@ def admission_control(
     >>> admission_control()
     FiniteMDP(S=21, A=2, m=0, Average(), 83 transitions)
     """
+    _check_whole(1, buffer=buffer)
     if min(arrival, service) < 0.0 or abs(arrival + service - 1.0) > 1e-12:
         raise ConfigError(
             f"arrival and service must be >= 0 and sum to 1 (uniformised), got {arrival} and "

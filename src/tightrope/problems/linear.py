@@ -5,21 +5,24 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import betainc
 
 from tightrope.errors import ConfigError, ModelError, Status
 from tightrope.model import chain
-from tightrope.model.features import random_simplex
+from tightrope.model.features import polynomial, random_simplex
 from tightrope.model.linear import (
     ContinuousLinearMDP,
     LinearMDP,
     LinearPolicy,
     interpolated_features,
+    with_features,
 )
 from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.solution import Solution
+from tightrope.problems.average import admission_control
 from tightrope.types import Average, FloatArray
 
 SIGMA_POLICIES = 65_536  # deterministic policies up to which sigma is computed and declared
@@ -81,6 +84,31 @@ def linear_mdp() -> LinearMDP:
     1.908351
     """
     return random_linear_mdp(states=10, actions=3, dimension=4, seed=3)
+
+
+def admission_control_polynomial(*, degree: int = 3, **parameters: Any) -> LinearMDP:
+    """`admission_control` with polynomials of the queue's length as features, for each action.
+
+    Rewards are divided by their largest size (6 by default), which `reward_scale` records. The
+    model is not linear in these features, nor are its bias functions: no theorem covers a run.
+
+    Parameters
+    ----------
+    degree : int
+        d = 2 (degree + 1).
+    parameters
+        Of `admission_control`.
+
+    Examples
+    --------
+    >>> problem = admission_control_polynomial()
+    >>> problem.features.shape, problem.reward_scale, problem.linearity_error() > 0.4
+    ((21, 2, 8), 6.0, True)
+    """
+    model = admission_control(**parameters)
+    last = model.num_states - 1
+    features = polynomial(model.num_actions, degree, low=0, high=last)
+    return with_features(model, features(np.arange(last + 1)))
 
 
 def random_continuous_mdp(

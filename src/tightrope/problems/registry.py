@@ -153,6 +153,12 @@ PROBLEMS: dict[str, Problem] = {
         episodes=100_000,
         learners=("ucrl2", "psrl", "uniform", "oracle"),
     ),
+    "admission-control-polynomial": Problem(
+        home="tightrope.problems.linear:admission_control_polynomial",
+        title="the same with polynomial features and rewards scaled to [-1, 1]",
+        episodes=100_000,
+        learners=("olsvi-fh", "politex", "npg", "ucrl2", "psrl", "uniform", "oracle"),
+    ),
 }
 
 

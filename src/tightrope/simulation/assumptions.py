@@ -11,18 +11,21 @@ from tightrope.errors import UndeclaredError
 from tightrope.estimation.assumptions import Estimates, estimate
 from tightrope.learners.baselines import UNIFORM, UniformConfig
 from tightrope.learners.protocol import Learner, Stop
-from tightrope.model.chain import sigma
+from tightrope.model.chain import mixing_time, policy_chain, sigma, stationary
 from tightrope.model.features import feature_map_of, features_of, rows_at
-from tightrope.model.linear import ContinuousLinearMDP
+from tightrope.model.linear import ContinuousLinearMDP, bias_linearity_error, linearity_error
 from tightrope.model.mdp import FiniteMDP
+from tightrope.model.policy import uniform_policy
 from tightrope.model.structure import count_policies
 from tightrope.problems.linear import SIGMA_POLICIES
 from tightrope.simulation.points import PointWorld
-from tightrope.simulation.stream import StreamWorld
+from tightrope.simulation.stream import KNOWN_PAIRS, StreamWorld
 from tightrope.simulation.streams import streams
 from tightrope.types import ProblemSpec
 
 STEPS = 10_000
+LINEAR = 1e-8  # distance from the span of the features that counts as rounding
+FEW_POLICIES = 4096  # up to which sigma is computed only to check a declared one
 SEED = 0  # of the trajectory: every run of a problem has the same estimate, and its own draws
 
 
@@ -57,6 +60,83 @@ def checked_config(
                 f"{error.name} = {value:.6g} is an estimate from {STEPS:,} steps of the uniform "
                 "policy; over all policies it can be worse, so no theorem covers this run"
             )
+
+
+def unmet_assumptions(
+    learner: Learner,
+    spec: ProblemSpec,
+    config: Any,
+    model: FiniteMDP | ContinuousLinearMDP,
+    span: float | None,
+) -> list[str]:
+    """Assumptions of the learner's theorem that this problem or this configuration breaks.
+
+    A finite model is checked against [LIN, Assumptions 2 to 5] with the constants that the learner
+    uses; `span` is the true sp(v*), if known. A run with any of these sentences has no guarantee.
+    """
+    out = []
+    used = _constant(spec, config, "span")
+    if used is not None and span is not None and used < span * (1.0 - 1e-9):
+        out.append(f"span = {used:.6g} is less than sp(v*) = {span:.6g}")
+    if not isinstance(model, FiniteMDP):
+        return out  # linear by its making; t_mix and sigma are estimated and labelled, or declared
+    if spec.features is not None:
+        out += _unmet_linearity(learner, spec, model)
+    if "linear-bias" not in learner.traits or getattr(config, "estimated", False):
+        return out  # estimates are labelled where they are made
+    used, pairs = _constant(spec, config, "mixing_time"), model.num_states * model.num_actions
+    if used is not None and pairs <= KNOWN_PAIRS:
+        truth = mixing_time(model)
+        if used < truth * (1.0 - 1e-9):
+            out.append(f"mixing_time = {used:.6g} is less than t_mix = {truth:.6g} (Assumption 3)")
+    used = _constant(spec, config, "sigma")
+    if used is not None and pairs <= KNOWN_PAIRS:
+        most = most_sigma(spec, model)
+        if used > most * (1.0 + 1e-9):
+            out.append(
+                f"sigma = {used:.6g} is more than the true one, <= {most:.6g} (Assumption 5)"
+            )
+    return out
+
+
+def _unmet_linearity(learner: Learner, spec: ProblemSpec, model: FiniteMDP) -> list[str]:
+    features = features_of(spec)
+    if "linear-model" in learner.traits:
+        error = linearity_error(model, features)
+        if error > LINEAR:
+            return [
+                f"rewards or transitions are up to {error:.3g} off the span of the features "
+                "(Assumption 2)"
+            ]
+    if "linear-bias" in learner.traits:
+        error = bias_linearity_error(model, features)
+        if error > LINEAR:
+            return [
+                f"some policy's bias function is {error:.3g} of its span off that of the features "
+                "(Assumption 4)"
+            ]
+    return []
+
+
+def _constant(spec: ProblemSpec, config: Any, name: str) -> float | None:
+    """What the learner uses: its configuration's, else the problem's; None without either."""
+    if not hasattr(config, name):
+        return None
+    given = getattr(config, name)
+    return spec.knowledge.get(name) if given is None else float(given)
+
+
+def most_sigma(spec: ProblemSpec, model: FiniteMDP) -> float:
+    """An upper bound of sigma: exact where that is cheap, else of what is declared and uniform."""
+    if spec.features is None and (model.available.sum(axis=1) > 1).any():
+        return 0.0
+    features = features_of(spec)
+    if count_policies(model) <= FEW_POLICIES:
+        return sigma(model, features)
+    policy = uniform_policy(model.available)
+    law = stationary(policy_chain(model, policy)[0])
+    gram = np.einsum("s,sa,sai,saj->ij", law, policy.probabilities, features, features)
+    return min(float(np.linalg.eigvalsh(gram)[0]), spec.knowledge.get("sigma", np.inf))
 
 
 def exact_sigma(spec: ProblemSpec, model: FiniteMDP) -> float | None:

@@ -174,7 +174,7 @@ def learn(
     return Learned(
         learner=bare,
         preset=preset,
-        guarantee=chosen.guarantee(config),
+        guarantee=None if getattr(state, "unmet", list)() else chosen.guarantee(config),
         config=config,
         spec=spec,
         num_observations=world.num_observations,

@@ -34,12 +34,12 @@ from tightrope.simulation.adversarial import (
     summary,
     told,
 )
-from tightrope.simulation.assumptions import checked_config
+from tightrope.simulation.assumptions import checked_config, unmet_assumptions
 from tightrope.simulation.bounds import bounds_of, margin_notes
 from tightrope.simulation.budgets import budget_report, check_null
 from tightrope.simulation.episodes import EpisodeWorld
 from tightrope.simulation.points import PointWorld
-from tightrope.simulation.stream import StreamWorld, check_structure, stream_spec
+from tightrope.simulation.stream import StreamWorld, check_structure, stream_spec, true_span
 from tightrope.simulation.streams import learner_seed, streams
 from tightrope.theory import to_json
 from tightrope.types import (
@@ -71,7 +71,8 @@ class Run:
     bounds : list of dict
         Measured value, bound and ratio of every quantity that a theorem speaks of.
     notes : list of str
-        What was noticed: a cap that bound, a lost confidence set, a margin rho <= 0.
+        What was noticed: a cap that bound, a lost confidence set, a margin rho <= 0, constants that
+        are estimates, assumptions of the learner's theorem that fail.
     scale : dict or None
         Of loop-free problems: how rewards and G came from an unrolled model.
     unit : 'episodes' or 'steps'
@@ -79,7 +80,7 @@ class Run:
         With hard budgets: reward against both benchmarks, when and why the learner stopped, what
         is left (see `simulation.budgets`).
     guarantee : str or None
-        The theorem whose constants were used.
+        The theorem whose constants were used; None if one of its assumptions is known to fail.
     state_bytes : int
         What the learner remembers at the end: the arrays of its state.
     identity : dict
@@ -129,6 +130,7 @@ class Session:
     info_rows: dict[str, FloatArray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  #: about estimated constants
     identity: dict[str, Any] = field(default_factory=dict)  #: see `Run`
+    unmet: list[str] = field(default_factory=list)  #: assumptions of the theorem that fail
 
 
 def start(
@@ -188,8 +190,10 @@ def start(
     if any(item.name == "seed" for item in dataclasses.fields(config)):
         config = dataclasses.replace(config, seed=learner_seed(seeds.learner))
     notes: list[str] = []
+    unmet: list[str] = []
     if isinstance(world, StreamWorld | PointWorld):
         config, notes = checked_config(chosen, spec, config, world.model)
+        unmet = unmet_assumptions(chosen, spec, config, world.model, true_span(optimum))
     else:
         chosen.check(spec, config)
     if "null-action" in chosen.traits:
@@ -222,6 +226,7 @@ def start(
         ),
         identity=_as_json(identity),
         notes=notes,
+        unmet=unmet,
     )
 
 
@@ -333,7 +338,8 @@ def finish(session: Session) -> Run:
         scale = session.world.problem.scale
     else:
         own = session.state.notes() if hasattr(session.state, "notes") else []
-    notes = [*session.notes, *own]
+    unmet = [*session.unmet, *(session.state.unmet() if hasattr(session.state, "unmet") else [])]
+    notes = [*session.notes, *(f"no theorem covers this run: {x}" for x in unmet), *own]
     budgets = None
     if "null-action" in session.learner.traits:
         assert isinstance(session.model, FiniteMDP)
@@ -347,7 +353,7 @@ def finish(session: Session) -> Run:
         problem=session.problem,
         learner=bare,
         preset=preset,
-        guarantee=session.learner.guarantee(session.config),
+        guarantee=None if unmet else session.learner.guarantee(session.config),
         seed=session.seed,
         feedback=session.world.feedback,
         config=config_json(session.config),

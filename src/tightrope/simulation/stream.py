@@ -41,12 +41,20 @@ def stream_spec(
     if isinstance(problem, LinearMDP):
         features, declared = problem.features, problem.knowledge
     knowledge: dict[str, float] = {}
-    bias = getattr(optimum, "bias", None)
-    if bias is not None:
-        knowledge["span"] = chain.span(bias)
+    span = true_span(optimum)
+    if span is not None:
+        knowledge["span"] = span
     if model.num_states * model.num_actions <= KNOWN_PAIRS and "mixing_time" not in declared:
         knowledge["mixing_time"] = chain.mixing_time(model)
     return model.spec(feedback=feedback, features=features, knowledge={**knowledge, **declared})
+
+
+def true_span(optimum: Solution) -> float | None:
+    """sp(v*) of the optimum that the planner found; None if it gave no bias."""
+    bias = getattr(optimum, "bias", None)
+    if bias is not None:
+        return float(chain.span(bias))
+    return optimum.statistics.get("span")
 
 
 def check_structure(model: FiniteMDP, learner: Learner) -> None:
