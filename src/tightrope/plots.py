@@ -28,6 +28,7 @@ COLOURS = (
 )  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAX_POINTS = 600
+BAND_RUNS = 3  # the 95% interval of two runs is 13 times their standard error: it says nothing
 STREAM_POINTS = 60  # a stream's reward and cost are drawn as means over as many stretches
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -44,9 +45,9 @@ STYLE: dict[Any, Any] = {
 def draw_figures(folder: str | Path) -> list[Path]:
     """One figure a problem, as PNG and PDF in ``figures/``; returns the files.
 
-    Reward and costs per episode above, cumulative regret and violation below; mean over seeds with
-    a 95% t interval; the optimum and the capacities as thin black lines. Runs with a theorem's
-    constants are solid, unproved presets are dashed.
+    Reward and costs per episode above, cumulative regret and violation below; mean over seeds, from
+    three on with a 95% t interval; the optimum and the capacities as thin black lines. Runs with a
+    theorem's constants are solid, unproved presets are dashed.
     """
     folder = Path(folder)
     table, meta = load_results(folder), load_meta(folder)
@@ -158,11 +159,11 @@ def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[P
 
 
 def _level(axes: Axes, level: float, word: str) -> None:
-    """A thin line with its name and value."""
+    """A thin line, with its name and value beside the panel, where no curve is."""
     axes.axhline(level, color="black", lw=0.9)
     axes.annotate(
-        f"{word} {level:.5g}", (1.0, level), xycoords=("axes fraction", "data"), ha="right",
-        va="bottom", xytext=(0, 2), textcoords="offset points", fontsize=8,
+        f"{word}\n{level:.5g}", (1.0, level), xycoords=("axes fraction", "data"), ha="left",
+        va="center", xytext=(3, 0), textcoords="offset points", fontsize=8,
     )  # fmt: skip
 
 
@@ -177,7 +178,7 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]], looks: Loo
     names = list(optimum["capacities"])
     columns = 1 + len(names)
     figure, grid = plt.subplots(
-        2, columns, figsize=(3.6 * columns + 0.6, 5.6), squeeze=False, sharex=True
+        2, columns, figsize=(3.9 * columns + 0.6, 5.6), squeeze=False, sharex=True
     )
     unit = "step" if _is_stream(rows) else "episode"
     panels = [("reward", f"expected reward per {unit}", optimum["value"], "optimum")]
@@ -201,7 +202,8 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]], looks: Loo
         handles, labels, loc="lower center", ncols=min(4, len(labels)), bbox_to_anchor=(0.5, 0.03)
     )
     seeds = len(set(rows["seed"].to_pylist()))
-    band = "mean and 95% interval over" if seeds > 1 else "one run,"
+    band = "mean and 95% interval over" if seeds >= BAND_RUNS else "mean over"
+    band = band if seeds > 1 else "one run,"
     figure.suptitle(f"{problem}: {band} {seeds} seed{'s' * (seeds > 1)}", fontsize=10)
     figure.text(
         0.5, 0.005, "solid: a theorem's constants; dashed: an unproved preset or a baseline",
@@ -227,7 +229,7 @@ def _curves(
             grid, mean, color=colour, ls=style, lw=1.3, label=label, ms=4, mfc="white",
             marker=_marker(i), markevery=_spaced(grid, grid[-1] * _places(i)),
         )  # fmt: skip
-        if len(values) > 1:
+        if len(values) >= BAND_RUNS:
             axes.fill_between(grid, mean - half, mean + half, color=colour, alpha=0.2, lw=0)
 
 
