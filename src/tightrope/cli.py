@@ -438,12 +438,11 @@ def budgets(
 
 
 def _announce_compilation() -> None:
-    """Say on standard error that kernels are being compiled, if they are not in the cache."""
-    from tightrope.kernels import columns
-    from tightrope.kernels.jit import is_cached
+    """Say on standard error when a kernel is compiled that is not in the cache."""
+    from tightrope.kernels.jit import WATCHERS
 
-    if not is_cached(columns.advance):
-        typer.echo("compiling kernels (once after installation, some 10 s) ...", err=True)
+    text = "compiling kernels, the first time that they are used (some seconds) ..."
+    WATCHERS[:] = [lambda: typer.echo(text, err=True)]
 
 
 def main() -> None:

@@ -15,16 +15,20 @@ import numba
 from numba.core.caching import FunctionCache
 
 CACHE_FAULTS = (OSError, EOFError, pickle.PickleError)
+WATCHERS: list[Callable[[], None]] = []
+"""Called, once, before a kernel is compiled that no cache holds."""
 
 
 class _TolerantCache(FunctionCache):
     """numba's function cache, for which an unreadable or unwritable file is only a miss."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except CACHE_FAULTS:
-            return None
+        found = None
+        with contextlib.suppress(*CACHE_FAULTS):
+            found = super().load_overload(sig, target_context)
+        while found is None and WATCHERS:
+            WATCHERS.pop()()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
@@ -68,17 +72,3 @@ def kernel(function: Callable[..., Any] | None = None, *, parallel: bool = False
         dispatcher._cache = _TolerantCache(function)
     dispatcher.compile = _vectorised(dispatcher.compile)
     return dispatcher
-
-
-def is_cached(dispatcher: Any) -> bool:
-    """Whether a compiled version of this kernel is on disk or in memory already."""
-    if dispatcher.signatures:
-        return True
-    index = getattr(getattr(dispatcher._cache, "_cache_file", None), "_index_path", None)
-    if index is None:
-        return False
-    try:
-        with open(index, "rb"):
-            return bool(dispatcher._cache._cache_file._load_index())
-    except CACHE_FAULTS:
-        return False
