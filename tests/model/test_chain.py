@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tightrope.errors import ConfigError, ModelError
+from tightrope.errors import ConfigError, ModelError, Status
 from tightrope.model import chain as ch
-from tightrope.model import structure
+from tightrope.model import elimination, structure
 from tightrope.model.mdp import FiniteMDP
+from tightrope.planning import plan
 
 
 def sparse_model(rng, states=5, actions=2, successors=2, **extra):
@@ -91,6 +92,88 @@ def test_sparse_elimination_beyond_the_dense_limit(monkeypatch):
     monkeypatch.setattr(ch, "DENSE_LIMIT", 10)
     for here, there in zip(dense, ch.gain_and_bias(chain, pays)):
         assert np.abs(here - there).max() < 1e-10
+
+
+def birth_death(size, up, down):
+    stay = np.r_[1 - up, np.full(size - 2, 1 - up - down), 1 - down]
+    sides = [np.full(size - 1, down), stay, np.full(size - 1, up)]
+    return sp.csr_array(sp.diags_array(sides, offsets=[-1, 0, 1]))
+
+
+def two_halves(half, slow, seed=0):
+    """Two random graphs of `half` states that are joined by one edge each way."""
+    rng = np.random.default_rng(seed)
+    table = np.zeros((2 * half, 2 * half))
+    for part in (np.arange(half), np.arange(half, 2 * half)):
+        for _ in range(3):
+            table[part, rng.permutation(part)] += 1 / 3
+    for tail, head, leave in ((0, half, slow), (half, 0, 3 * slow)):
+        table[tail] *= 1 - leave
+        table[tail, head] += leave
+    return table
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1e-12, 1e-15])
+def test_large_chains_that_mix_slowly_have_their_law_to_every_digit(rate):
+    size = ch.DENSE_LIMIT + 100
+    chain = birth_death(size, rate, 3 * rate)
+    exact = (1 / 3.0) ** np.arange(size)
+    assert np.abs(ch.stationary(chain) / (exact / exact.sum()) - 1.0).max() < 1e-12
+    pays = np.r_[1.0, np.zeros(size - 1)]
+    assert np.abs(ch.gain(chain, pays) - 2 / 3).max() < 1e-14
+    assert np.abs(ch.gain_and_bias(chain, pays)[0] - 2 / 3).max() < 1e-14
+    model = FiniteMDP(transitions=chain, rewards=pays[::-1, None], criterion="average")
+    solution = plan(model, max_sweeps=1000)
+    assert solution.status is Status.SOLVED
+    assert solution.lower_bound <= exact[-1] <= solution.upper_bound <= 1e-12
+
+
+@pytest.mark.parametrize("slow", [1e-4, 1e-11])
+def test_large_halves_that_hardly_meet(slow):
+    table = two_halves(ch.DENSE_LIMIT // 2 + 30, slow)
+    chain, law = sp.csr_array(table), ch.gth(table)
+    assert np.abs(ch.stationary(chain) / law - 1.0).max() < 1e-10
+    pays = np.arange(law.size) < law.size // 2
+    assert np.abs(ch.gain(chain, pays.astype(float)) - law @ pays).max() < 1e-12
+
+
+def test_a_chain_too_large_to_eliminate_is_refused_and_its_plan_is_not_solved(monkeypatch):
+    size = ch.DENSE_LIMIT + 60
+    table = two_halves(size // 2, 1e-11)
+    pays = (np.arange(size) < size // 2).astype(float)
+    exact = float(ch.gth(table) @ pays)
+    monkeypatch.setattr(elimination, "FRONT_LIMIT", 10)
+    for ask in (ch.stationary, lambda chain: ch.gain(chain, pays)):
+        with pytest.raises(elimination.TooSlowError, match=f"{size} states mixes too slowly"):
+            ask(sp.csr_array(table))
+    model = FiniteMDP(transitions=sp.csr_array(table), rewards=pays[:, None], criterion="average")
+    solution = plan(model, max_sweeps=300)
+    assert solution.status is Status.NOT_CONVERGED
+    assert solution.lower_bound <= exact <= solution.upper_bound
+
+
+@pytest.mark.parametrize("slow", [1e-3, 1e-12])
+def test_absorption_from_large_parts(slow):
+    """Two ends from 600 transient states, one of them three times as likely."""
+    inner = two_halves(300, 0.1)
+    leave = np.zeros((600, 2))
+    leave[7] = slow, 3 * slow
+    inner[7] *= 1 - 4 * slow
+    chain = np.block([[inner, leave], [np.zeros((2, 600)), np.eye(2)]])
+    ends, labels = ch.absorption(sp.csr_array(chain))
+    assert labels[-2:].tolist() == [0, 1]
+    assert np.abs(ends[:600] - [0.25, 0.75]).max() < 1e-9
+    blocks = elimination.eliminate(sp.csr_array(inner), leave.sum(axis=1))
+    right = np.random.default_rng(0).random((600, 2))
+    exact = ch.solve_absorbing(inner, leave.sum(axis=1), right)
+    assert np.abs(elimination.eliminated_solve(blocks, right) / exact - 1.0).max() < 1e-12
+
+
+def test_elimination_of_a_chain_so_steep_that_visits_inside_a_block_overflow():
+    chain = birth_death(200, 1e-13, 0.9)[::-1][:, ::-1]  # 9e12 times more likely at each step
+    law = elimination.eliminated_law(elimination.eliminate(sp.csr_array(chain)), 200)
+    likely = np.sort(law)[::-1]
+    assert np.abs(likely[1:20] / likely[:19] / (1e-13 / 0.9) - 1.0).max() < 1e-12
 
 
 def test_gain_and_bias_on_random_multichain_chains():

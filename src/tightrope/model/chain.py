@@ -1,14 +1,15 @@
 """Markov chains of policies: stationary laws, gain, bias, span, mixing, diameter.
 
-Stationary laws and hitting probabilities are computed by elimination without subtraction
-(Grassmann, Taksar, Heyman, Operations Research 33, 1985): every number that is added is >= 0, so
-each entry keeps its relative accuracy however slowly the chain mixes. Row sums are never used;
-a state's chance of leaving is the sum of what leaves it.
+Stationary laws and hitting probabilities are computed by elimination without subtraction (see
+`tightrope.model.elimination`), so that each entry keeps its relative accuracy however slowly the
+chain mixes. Large chains are first tried by iteration, whose answer is taken only where a bound of
+its error is small: a small last change or residual proves nothing where mixing is slow.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,16 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import gmres, splu
 
 from tightrope.errors import ConfigError, ModelError
+from tightrope.model.elimination import (
+    FRONT_LIMIT,
+    Elimination,
+    TooSlowError,
+    eliminate,
+    eliminated_law,
+    eliminated_solve,
+    gth,
+    solve_absorbing,
+)
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import DeterministicPolicy, StochasticPolicy, check_policy
 from tightrope.model.structure import (
@@ -32,12 +43,14 @@ from tightrope.model.structure import (
 from tightrope.types import FloatArray, IntArray
 
 __all__ = [
+    "TooSlowError",
     "absorption",
     "chain_classes",
     "communicating_classes",
     "contraction",
     "diameter",
     "ends_error",
+    "evaluator",
     "gain",
     "gain_and_bias",
     "gth",
@@ -46,6 +59,7 @@ __all__ = [
     "is_weakly_communicating",
     "maximal_end_components",
     "mixing_time",
+    "part_solver",
     "policy_chain",
     "policy_table",
     "sigma",
@@ -57,93 +71,11 @@ __all__ = [
     "stationary_laws",
 ]
 
-DENSE_LIMIT = 2000  # states of one class up to which elimination is dense
+DENSE_LIMIT = 500  # states of one class up to which elimination is dense
+ACCURACY = 1e-9  # of what iteration finds for more states, relative to its largest entry
+EPS = float(np.finfo(np.float64).eps)
 BATCH_ENTRIES = 4_000_000
 POWER_STEPS = 300  # of power iteration for large chains, before a system is solved instead
-
-
-def gth(chain: FloatArray) -> FloatArray:
-    """Stationary law of an irreducible chain, accurate in every entry.
-
-    Parameters
-    ----------
-    chain : (..., n, n)
-        Transition probabilities; the diagonal is not read. Leading axes are a batch.
-
-    Returns
-    -------
-    (..., n) laws
-
-    Raises
-    ------
-    ModelError
-        If the chain is reducible in the order of its states.
-
-    Examples
-    --------
-    >>> gth(np.array([[0.0, 1e-12], [3e-12, 0.0]]))
-    array([0.75, 0.25])
-    """
-    work = np.array(chain, dtype=np.float64)
-    size = work.shape[-1]
-    for k in range(size - 1, 0, -1):
-        leave = work[..., k, :k].sum(axis=-1)
-        if not (leave > 0).all():
-            raise ModelError(f"the chain is reducible: state {k} leads to no earlier state")
-        work[..., :k, k] /= leave[..., None]
-        if work.ndim == 2:
-            _add_outer(work[:k, :k], work[:k, k], work[k, :k])
-        else:
-            work[..., :k, :k] += work[..., :k, k, None] * work[..., None, k, :k]
-    law = np.zeros(work.shape[:-1])
-    law[..., 0] = 1.0
-    for k in range(1, size):
-        law[..., k] = (law[..., :k] * work[..., :k, k]).sum(axis=-1)
-        # dividing by the largest keeps a steep law from overflowing
-        law[..., : k + 1] /= np.maximum(law[..., k], 1.0)[..., None]
-    return law / law.sum(axis=-1, keepdims=True)
-
-
-def _add_outer(table: FloatArray, left: FloatArray, right: FloatArray) -> None:
-    """``table += outer(left, right)`` that skips zeros where there are many (banded chains)."""
-    rows, columns = np.flatnonzero(left), np.flatnonzero(right)
-    if 4 * rows.size * columns.size < table.size:
-        table[np.ix_(rows, columns)] += left[rows, None] * right[columns]
-    else:
-        table += left[:, None] * right
-
-
-def solve_absorbing(inner: FloatArray, leave: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve ``x = right + inner x`` where ``inner`` rows and `leave` sum to one.
-
-    Parameters
-    ----------
-    inner : (n, n) >= 0, the diagonal is not read
-    leave : (n,) >= 0
-        Chance of leaving for good in a step; it stands for ``1 - inner.sum(axis=1)``.
-    right : (n, c)
-
-    Returns
-    -------
-    (n, c), accurate in every entry where `right` is >= 0
-    """
-    inner, leave = np.array(inner), np.array(leave)
-    out = np.array(right, dtype=np.float64)
-    size = leave.size
-    for k in range(size - 1, -1, -1):
-        total = leave[k] + inner[k, :k].sum()
-        if not total > 0:
-            raise ModelError(f"state {k} of the transient part never leaves it")
-        inner[k, :k] /= total
-        leave[k] /= total
-        out[k] /= total
-        into = inner[:k, k]
-        _add_outer(inner[:k, :k], into, inner[k, :k])
-        leave[:k] += into * leave[k]
-        out[:k] += into[:, None] * out[k]
-    for k in range(1, size):
-        out[k] += inner[k, :k] @ out[:k]
-    return out
 
 
 Table = Any  # a chain, sparse or dense
@@ -151,7 +83,7 @@ Table = Any  # a chain, sparse or dense
 
 def _table(chain: Table) -> Table:
     """Small chains dense: slicing a sparse matrix costs more than eliminating a small one."""
-    small = 4 * chain.shape[0] <= DENSE_LIMIT and not isinstance(chain, np.ndarray)
+    small = chain.shape[0] <= DENSE_LIMIT and not isinstance(chain, np.ndarray)
     return chain.toarray() if small else chain
 
 
@@ -165,27 +97,89 @@ def _dense(table: Table) -> FloatArray:
     return table if isinstance(table, np.ndarray) else table.toarray()
 
 
+Solver = Callable[[FloatArray], FloatArray]  # from right-hand sides (n, c) to solutions
+
+
 def solve_part(
     chain: Table, part: IntArray, leave: FloatArray, right: FloatArray, scale: float = 1.0
 ) -> FloatArray:
-    """`solve_absorbing` on some states of a chain; sparse methods when they are many."""
+    """`solve_absorbing` on some states of a chain, by other methods when they are many.
+
+    Raises
+    ------
+    TooSlowError
+        If no method that is left for so many states could be shown to be accurate.
+    """
+    return part_solver(chain, part, leave, scale)(right)
+
+
+def part_solver(
+    chain: Table, part: IntArray, leave: FloatArray, scale: float = 1.0, *, proved: bool = True
+) -> Solver:
+    """`solve_part` as a function of the right-hand side; large chains are eliminated once at most.
+
+    Large parts are tried by GMRES, which is quick where mixing is. A small residual alone proves
+    nothing where it is not: the error is at most the residual times the expected time to leave,
+    which is solved for too. Where that bound exceeds `ACCURACY` the part is eliminated. With
+    `proved` false a small residual is enough, and so is sparse LU where elimination is too large.
+    """
     inner = _block(_table(chain), part, part) * scale
     if part.size <= DENSE_LIMIT:
-        return solve_absorbing(_dense(inner), leave, right)
-    return solve_sparse(sp.csr_array(sp.eye_array(part.size) - inner), right)
+        table = _dense(inner)
+        return lambda right: solve_absorbing(table, leave, right)
+    inner = sp.csr_array(inner)
+    inner.setdiag(0.0)
+    inner.eliminate_zeros()
+    system = sp.csr_array(sp.diags_array(leave + inner.sum(axis=1)) - inner)
+    found: list[Elimination] = []
+
+    def solve(right: FloatArray) -> FloatArray:
+        if not found:
+            out = _iterated(system, np.column_stack([right, np.ones(part.size)][: 1 + proved]))
+            if out is not None and proved:
+                out, times = out[:, :-1], out[:, -1:]
+                largest = np.maximum(np.abs(out).max(axis=0), 1e-300)
+                off = np.abs(right - system @ out).max(axis=0) + 4 * EPS * largest
+                # at least half a step is paid for in each state, so twice these times are enough
+                sure = times.min() >= 0 and (system @ times).min() >= 0.5
+                if not (sure and (2.0 * times.max() * off <= ACCURACY * largest).all()):
+                    out = None
+            if out is not None:
+                return out
+            eliminated = eliminate(inner, leave)
+            if eliminated is None:
+                if not proved:
+                    factor = splu(sp.csc_array(system))
+                    out = factor.solve(right)
+                    return out + factor.solve(right - system @ out)
+                raise TooSlowError(_too_slow(part.size))
+            found.append(eliminated)
+        return eliminated_solve(found[0], right)
+
+    return solve
 
 
-def solve_sparse(system: sp.csr_array, right: FloatArray) -> FloatArray:
-    """Large systems: GMRES, which is quick where mixing is; if it stalls, sparse elimination.
+def _too_slow(size: int) -> str:
+    return (
+        f"a part of {size} states mixes too slowly for iteration, and more than {FRONT_LIMIT} of "
+        "them hang together, too many to eliminate: its long run is not known to any accuracy"
+    )
 
-    (Elimination fills up on random graphs, where GMRES needs some dozens of products; on the
-    slowly mixing chains where GMRES stalls, neighbours are few and elimination is cheap.)
-    """
+
+def _iterated(system: sp.csr_array, right: FloatArray) -> FloatArray | None:
+    """Solution (n, c) by GMRES, or None where its residual does not become small."""
     out = np.zeros_like(right)
     for c in range(right.shape[1]):
         out[:, c], _ = gmres(system, right[:, c], rtol=1e-13, atol=0.0, restart=60, maxiter=5)
     off = np.abs(right - system @ out).max(axis=0)
-    if (off <= 1e-12 * np.maximum(np.abs(right).max(axis=0), 1e-300)).all():
+    small = off <= 1e-12 * np.maximum(np.abs(right).max(axis=0), 1e-300)
+    return out if small.all() else None
+
+
+def solve_sparse(system: sp.csr_array, right: FloatArray) -> FloatArray:
+    """Large systems of any kind: GMRES, and sparse LU where that stalls."""
+    out = _iterated(system, right)
+    if out is not None:
         return out
     factor = splu(sp.csc_array(system))
     out = factor.solve(right)
@@ -193,21 +187,67 @@ def solve_sparse(system: sp.csr_array, right: FloatArray) -> FloatArray:
 
 
 def _law_of(block: Table) -> FloatArray:
-    """Stationary law of an irreducible block; beyond `DENSE_LIMIT` by sparse methods."""
+    """Stationary law of an irreducible block."""
     size = block.shape[0]
     if size <= DENSE_LIMIT:
         return gth(_dense(block))
+    block = sp.csr_array(block)
+    law = _power_law(block)
+    if law is not None:
+        return law
+    found = eliminate(block)
+    if found is None:
+        raise TooSlowError(_too_slow(size))
+    return eliminated_law(found, size)
+
+
+def _power_law(block: sp.csr_array) -> FloatArray | None:
+    """The law by power iteration, None unless its error is shown to be at most `ACCURACY`.
+
+    A small change is no proof: where mixing is slow, every change is small. But the distance from
+    the law is at most the sum of ``4 |x P - x| T``, if T is at least half the expected time to get
+    to some state (two copies of the chain differ no longer than that).
+    """
+    size = block.shape[0]
     backward = sp.csr_array(block.T)
     law = np.full(size, 1.0 / size)
-    for _ in range(POWER_STEPS):  # enough where mixing is quick; lazily, for periodic chains
+    for _ in range(POWER_STEPS):  # lazily, for periodic chains
         new = 0.1 * law + 0.9 * (backward @ law)
         change = float(np.abs(new - law).sum())
-        law = new
+        law = new / new.sum()
         if change <= 1e-14:
-            return law / law.sum()
-    inner = sp.csr_array((sp.eye_array(size - 1) - block[1:, 1:]).T)
-    law = np.concatenate([[1.0], solve_sparse(inner, block[[0]][:, 1:].toarray().T)[:, 0]])
-    return law / law.sum()
+            break
+    else:
+        return None
+    centre = int(law.argmax())
+    moving = sp.csr_array(block)
+    moving.setdiag(0.0)
+    out = np.asarray(moving.sum(axis=1)).ravel()
+    rest = np.flatnonzero(np.arange(size) != centre)
+    system = sp.csr_array(sp.diags_array(out) - moving)
+    times = _iterated(system[rest][:, rest], np.ones((size - 1, 1)))
+    if times is None or times.min() < 0 or (system[rest][:, rest] @ times).min() < 0.5:
+        return None
+    flow = out * law
+    left = np.abs(law @ moving - flow) + 32 * EPS * flow  # with the rounding errors of its terms
+    error = 4.0 * float(left[rest] @ times[:, 0])
+    return law if error <= ACCURACY else None
+
+
+def _gain_of(block: Table, pays: FloatArray) -> FloatArray:
+    """(c,) mean of pays (n, c) under the law of an irreducible block.
+
+    Large blocks: the mean is between the least and the largest entry of ``P^k pays`` for every k,
+    which meet where mixing is quick. Nothing else needs to be known of the law then.
+    """
+    if block.shape[0] > DENSE_LIMIT:
+        values, size = pays, np.maximum(np.abs(pays).max(axis=0), 1e-300)
+        for _ in range(POWER_STEPS):
+            values = 0.1 * values + 0.9 * (block @ values)
+            low, high = values.min(axis=0), values.max(axis=0)
+            if (high - low <= 1e-13 * size).all():
+                return 0.5 * (low + high)
+    return _law_of(block) @ pays
 
 
 def policy_table(model: FiniteMDP, policy: DeterministicPolicy | StochasticPolicy) -> FloatArray:
@@ -294,15 +334,28 @@ def _ends(table: Table, labels: IntArray) -> FloatArray:
 
 
 def ends_error(transient: int) -> float:
-    """Bound of the relative error of chances of ending in a class, from so many states."""
-    return 8.0 * (transient + 8) * float(np.finfo(np.float64).eps)
+    """Bound of the relative error of chances of ending in a class, from so many states.
+
+    For up to `DENSE_LIMIT` states, as elimination takes no differences.
+    """
+    return 8.0 * (transient + 8) * EPS
 
 
 def gain(chain: sp.csr_array, rewards: FloatArray) -> FloatArray:
-    """Long-run mean reward per step from every state; `rewards` and the result are (S, ...)."""
+    """Long-run mean reward per step from every state; `rewards` and the result are (S, ...).
+
+    Raises
+    ------
+    TooSlowError
+        A ModelError: with thousands of states, where mixing is too slow for any method.
+    """
     chain = sp.csr_array(chain)
     table, labels = _table(chain), chain_classes(chain)
-    return _ends(table, labels) @ (_laws(table, labels) @ np.asarray(rewards, dtype=np.float64))
+    shape = np.shape(rewards)
+    pays = np.asarray(rewards, dtype=np.float64).reshape(shape[0], -1)
+    parts = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+    means = np.array([_gain_of(_block(table, part, part), pays[part]) for part in parts])
+    return (_ends(table, labels) @ means).reshape(shape)
 
 
 def gain_and_bias(chain: sp.csr_array, rewards: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -324,27 +377,43 @@ def gain_and_bias(chain: sp.csr_array, rewards: FloatArray) -> tuple[FloatArray,
     >>> gain_and_bias(sp.csr_array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0]))
     (array([0.5, 0.5]), array([ 0.25, -0.25]))
     """
-    chain = sp.csr_array(chain)
     shape = np.shape(rewards)
     pays = np.asarray(rewards, dtype=np.float64).reshape(shape[0], -1)
+    gains, bias = evaluator(chain)(pays)
+    return gains.reshape(shape), bias.reshape(shape)
+
+
+def evaluator(chain: sp.csr_array) -> Callable[[FloatArray], tuple[FloatArray, FloatArray]]:
+    """`gain_and_bias` as a function of rewards (S, c): a chain is analysed once for many."""
+    chain = sp.csr_array(chain)
     table, labels = _table(chain), chain_classes(chain)
-    laws = _laws(table, labels)
-    gains = _ends(table, labels) @ (laws @ pays)
-    bias = np.zeros_like(pays)
+    laws, ends = _laws(table, labels), _ends(table, labels)
+    solvers: list[tuple[IntArray, Solver | None, IntArray, FloatArray]] = []
     for k, law in enumerate(laws):
         part = np.flatnonzero(labels == k)
         centre = part[int(law[part].argmax())]
-        rest = part[part != centre]
+        rest, solver = part[part != centre], None
         if rest.size:
             leave = _dense(_block(table, rest, np.array([centre])))[:, 0]
-            bias[rest] = solve_part(table, rest, leave, pays[rest] - gains[rest])
-        bias[part] -= law @ bias
+            solver = part_solver(table, rest, leave, proved=False)
+        solvers.append((rest, solver, part, law))
     inside, outside = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
     if outside.size:
         into = _block(table, outside, inside)
-        right = pays[outside] - gains[outside] + into @ bias[inside]
-        bias[outside] = solve_part(table, outside, into.sum(axis=1), right)
-    return gains.reshape(shape), bias.reshape(shape)
+        on_the_way = part_solver(table, outside, into.sum(axis=1), proved=False)
+
+    def evaluate(pays: FloatArray) -> tuple[FloatArray, FloatArray]:
+        gains = ends @ (laws @ pays)
+        bias = np.zeros_like(pays)
+        for rest, solver, part, law in solvers:
+            if solver is not None:
+                bias[rest] = solver(pays[rest] - gains[rest])
+            bias[part] -= law @ bias
+        if outside.size:
+            bias[outside] = on_the_way(pays[outside] - gains[outside] + into @ bias[inside])
+        return gains, bias
+
+    return evaluate
 
 
 def span(values: FloatArray) -> float:

@@ -20,11 +20,12 @@ from tightrope.errors import Status
 from tightrope.kernels import average as kernels
 from tightrope.model.chain import (
     DENSE_LIMIT,
+    TooSlowError,
     chain_classes,
     ends_error,
+    evaluator,
     gain,
-    gain_and_bias,
-    solve_part,
+    part_solver,
 )
 from tightrope.model.mdp import FiniteMDP, Tables
 from tightrope.model.structure import leading_to, maximal_end_components, pair_owner
@@ -41,7 +42,8 @@ from tightrope.types import BoolArray, FloatArray, IntArray
 
 APERIODIC_STEP = 0.9  # of the change; 1 would never settle on periodic models
 REFINEMENTS = 12  # of an evaluation, at most
-ROUNDING = 64  # rounding errors of the rewards up to which an evaluation is not refined
+ROUNDING = 64  # rounding errors of the rewards up to which an evaluation is not refined,
+LARGE_ROUNDING = 4096  # the same where a refinement costs more
 
 
 class Frame(NamedTuple):
@@ -143,20 +145,31 @@ def gain_lower(
     """(S,) certified lower bounds of a policy's gain, from its computed gain and any bias.
 
     In a recurrent class ``min (r + P h - h)`` is no larger than the gain. Chances of ending in a
-    class are computed without subtraction, so each has a small relative error.
+    class are computed without subtraction, so each has a small relative error; of large chains,
+    the error is at most what ``P g - g`` leaves over times the steps on the way.
     """
-    none = np.zeros(bias.size)
-    out, error = (
-        x[np.arange(actions.size), actions] for x in differences(frame, rewards, none, bias, low)
-    )
-    labels = chain_classes(chain_of(frame, actions))
+    states, none = np.arange(bias.size), np.zeros(bias.size)
+    out, error = (x[states, actions] for x in differences(frame, rewards, none, bias, low))
+    chain = chain_of(frame, actions)
+    labels = chain_classes(chain)
     inside = labels >= 0
     least, known = np.full(labels.max() + 1, np.inf), np.zeros(labels.max() + 1)
     np.minimum.at(least, labels[inside], (out - error)[inside])
     known[labels[inside]] = gains[inside]
     slip = max(0.0, float((known - least).max()))
-    if least.size > 1:
-        slip += ends_error(int((~inside).sum())) * float(np.abs(known).max())
+    moving = np.flatnonzero(~inside)
+    if least.size > 1 and moving.size <= DENSE_LIMIT:
+        slip += ends_error(moving.size) * float(np.abs(known).max())
+    elif least.size > 1:
+        off, error = differences(frame, np.zeros_like(rewards), none, gains, none)
+        left = float((np.abs(off) + error)[states, actions][moving].max())
+        leave = np.asarray(chain[moving][:, inside].sum(axis=1)).ravel()
+        steps = none.copy()
+        solve = part_solver(chain, moving, leave, proved=False)
+        steps[moving] = solve(np.ones((moving.size, 1)))[:, 0]
+        sure = steps.min() >= 0 and ((steps - chain @ steps)[moving] >= 0.5).all()
+        apart = float(np.ptp(known))
+        slip += min(apart, 2.0 * float(steps.max()) * left) if sure else apart
     return gains - slip * (1.0 + 4 * EPS)
 
 
@@ -168,6 +181,14 @@ def spread_bounds(frame: Frame, upper: FloatArray) -> FloatArray:
     stop[: frame.parts] = upper
     between = upper_values(frame.exits, np.zeros(frame.exits.pairs.size), stop)[frame.merged]
     return np.minimum(between, upper.max())  # however slowly a policy may come to a component
+
+
+def gain_floor(frame: Frame, rewards: FloatArray, actions: IntArray, bias: FloatArray) -> float:
+    """A certified lower bound of a policy's gain from every state, from any bias."""
+    none, states = np.zeros(bias.size), np.arange(bias.size)
+    out, error = differences(frame, rewards, none, bias, none)
+    inside = chain_classes(chain_of(frame, actions)) >= 0
+    return float((out - error)[states, actions][inside].min())
 
 
 def certified(
@@ -192,11 +213,15 @@ def evaluated(frame: Frame, rewards: FloatArray, actions: IntArray) -> Evaluated
     """
     states = np.arange(actions.size)
     chain, pays = chain_of(frame, actions), rewards[states, actions]
-    gains, bias = gain_and_bias(chain, pays)
+    evaluate = evaluator(chain)
+    gains, bias = (x[:, 0] for x in evaluate(pays[:, None]))
     gain_low, bias_low = np.zeros(states.size), np.zeros(states.size)
     none = np.zeros_like(rewards)
     if np.ptp(gains) > 0:
         moving = np.flatnonzero(chain_classes(chain) < 0)
+        ended = np.setdiff1d(states, moving)
+        leave = np.asarray(chain[moving][:, ended].sum(axis=1)).ravel()
+        solve = part_solver(chain, moving, leave, proved=False)
 
         def missing() -> FloatArray:
             out, _ = differences(frame, none, none[:, 0], gains, gain_low)
@@ -205,9 +230,7 @@ def evaluated(frame: Frame, rewards: FloatArray, actions: IntArray) -> Evaluated
         def correct(left: FloatArray) -> FloatArray:
             more = np.zeros(states.size)
             if moving.size:
-                ended = np.setdiff1d(states, moving)
-                leave = np.asarray(chain[moving][:, ended].sum(axis=1)).ravel()
-                more[moving] = solve_part(chain, moving, leave, left[moving, None])[:, 0]
+                more[moving] = solve(left[moving, None])[:, 0]
             return more
 
         _refine(gains, gain_low, missing, correct, 0.0)
@@ -215,8 +238,9 @@ def evaluated(frame: Frame, rewards: FloatArray, actions: IntArray) -> Evaluated
     def left_over() -> FloatArray:
         return differences(frame, rewards, gains, bias, bias_low)[0][states, actions]
 
-    room = ROUNDING * EPS * max(float(np.abs(pays).max()), 1e-300)
-    _refine(bias, bias_low, left_over, lambda left: gain_and_bias(chain, left)[1], room)
+    rounding = ROUNDING if states.size <= DENSE_LIMIT else LARGE_ROUNDING
+    room = rounding * EPS * max(float(np.abs(pays).max()), 1e-300)
+    _refine(bias, bias_low, left_over, lambda left: evaluate(left[:, None])[1][:, 0], room)
     return Evaluated(gains, gain_low, bias, bias_low)
 
 
@@ -320,7 +344,10 @@ def by_value_iteration(
     actions = compose(frame.model, frame.exits, between.choice, frame.labels, frame.staying, inside)
     if rewards.shape[0] > DENSE_LIMIT:  # the exact bias costs as much as all the sweeps
         pays = rewards[np.arange(actions.size), actions]
-        gains = gain(chain_of(frame, actions), pays)
+        try:
+            gains = gain(chain_of(frame, actions), pays)
+        except TooSlowError:  # then no more is known than the bounds
+            gains = np.full(bias.size, gain_floor(frame, rewards, actions, bias))
         low = gain_lower(frame, rewards, actions, gains, bias, np.zeros(bias.size))
         return Gains(actions, gains, bias, low, gain_upper(frame, rewards, bias), int(sweeps))
     found = certified(frame, rewards, actions, evaluated(frame, rewards, actions), int(sweeps))
