@@ -8,6 +8,7 @@ from tests.random_models import random_episodic
 
 import tightrope as tr
 from tightrope.errors import ConfigError, Status
+from tightrope.planning import convex_columns
 
 cp = pytest.importorskip("cvxpy")
 
@@ -263,3 +264,64 @@ def test_bad_channels():
             model.replace(costs=None, capacities=None, senses=None, cost_names=None),
             constraint=lambda u: u,
         )
+
+
+# ------------------------------------------------------------------------- domains and options
+
+
+@pytest.mark.parametrize(
+    ("shift", "constraint"),
+    [(5.0, None), (1.7, None), (5.0, lambda u: u[0] - 100.0), (1.9, [])],
+)
+def test_an_objective_that_is_defined_nowhere_is_refused(shift, constraint):
+    """Mars rover earns at most 1.8168, and 1.5363 within its capacity."""
+    with pytest.raises(ConfigError, match="defined for no policy that keeps the constraints"):
+        tr.plan(tr.problems.mars_rover(), objective=lambda y: cp.log(y[0] - shift),
+                constraint=constraint)  # fmt: skip
+
+
+def test_a_domain_that_the_first_columns_miss():
+    """Feasible columns alone earn too little: the domain is reached by later ones."""
+    model = tr.problems.mars_rover()
+    solution = tr.plan(model, objective=lambda y: cp.log(y[0] - 1.53))
+    assert solution.status is Status.SOLVED
+    assert solution.value == pytest.approx(np.log(tr.plan(model).value - 1.53), abs=1e-5)
+    assert solution.costs[0] == pytest.approx(0.3, abs=1e-6)
+
+
+def test_mixture_stays_whole_where_least_squares_does_not_end(monkeypatch):
+    def nnls(*args):
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr(convex_columns, "nnls", nnls)
+    model = tr.problems.mars_rover()
+    channels = {f"c{g}": np.eye(8)[g].repeat(8)[:, None] * np.full(4, 1 / 30) for g in range(8)}
+    solution = tr.plan(
+        model, objective=lambda y: cp.sum(cp.entr(y)), reward_channels=channels, tolerance=1e-6
+    )
+    assert solution.status is Status.SOLVED
+    assert solution.gap <= 1e-6
+    assert solution.policy.weights.sum() == pytest.approx(1.0)
+
+
+def test_options_that_do_not_fit():
+    model, stream = tr.problems.mars_rover(), tr.problems.mars_rover_stream()
+    f = {"objective": lambda y: cp.sum(y)}
+    with pytest.raises(ConfigError, match=r"plan_convex.* has no option 'budgets'"):
+        tr.plan(model, **f, budgets=[3.0], episodes=10)
+    with pytest.raises(ConfigError, match="plan_knapsack also needs budgets="):
+        tr.plan(model, epsilon=0.5)
+    with pytest.raises(ConfigError, match="plan_knapsack also needs episodes="):
+        tr.plan(model, budgets=[3.0])
+    with pytest.raises(ConfigError, match=r"plan_average.* \(Average\(\)\).*no option 'objective'"):
+        tr.plan(stream, **f)
+    with pytest.raises(ConfigError, match="has one solver"):
+        tr.plan(model, solver="nonsense", **f)
+    for tolerance in (-1.0, 0.0, np.nan, np.inf):
+        with pytest.raises(ConfigError, match="tolerance"):
+            tr.plan(model, **f, tolerance=tolerance)
+    with pytest.raises(ConfigError, match="max_programs"):
+        tr.plan(model, **f, max_programs=0)
+    for wrong in ({"iterations": 2.5}, {"step": np.inf}, {"step": np.nan}):
+        with pytest.raises(ConfigError, match="whole number of iterations"):
+            tr.planning.lagrangian(model, **wrong)

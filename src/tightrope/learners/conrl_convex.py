@@ -42,7 +42,7 @@ class Config(conrl.Config):
         g of the expected costs (m,).
     within : bool
         Keep the values that f and g see in [0, H].
-    tolerance : float
+    tolerance : float > 0
         Relative gap of the planner.
     """
 
@@ -55,6 +55,8 @@ class Config(conrl.Config):
         super().__post_init__()
         if self.stage_clip:
             raise ConfigError("conrl-convex has no stage_clip: the box of Eq. (15) is symmetric")
+        if not 0 < self.tolerance < np.inf:
+            raise ConfigError(f"tolerance must be a number > 0, got {self.tolerance}")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:

@@ -71,8 +71,11 @@ class Config(conrl.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.iterations < 1 or not self.step > 0 or self.compare_every < 0:
-            raise ConfigError("need iterations >= 1, step > 0 and compare_every >= 0")
+        whole = int(self.iterations) == self.iterations
+        if not whole or self.iterations < 1 or not 0 < self.step < np.inf or self.compare_every < 0:
+            raise ConfigError(
+                "need a whole number of iterations >= 1, a finite step > 0 and compare_every >= 0"
+            )
         if self.play not in PLAYS:
             raise ConfigError(f"play must be one of {PLAYS}, got {self.play!r}")
         if self.planner not in PLANNERS or self.fictitious_episodes < 1:

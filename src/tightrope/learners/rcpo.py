@@ -59,15 +59,16 @@ class Config:
 
     def __post_init__(self) -> None:
         check_actor_critic(self)
-        if not self.multiplier_step > 0 or not self.multiplier_bound > 0:
-            raise ConfigError("multiplier_step and multiplier_bound must be > 0")
+        if not 0 < self.multiplier_step < np.inf or not self.multiplier_bound > 0:
+            raise ConfigError("multiplier_step (finite) and multiplier_bound must be > 0")
 
 
 def check_actor_critic(config: object) -> None:
     """ConfigError unless the steps of an actor-critic are sensible."""
     steps = (getattr(config, "actor_step"), getattr(config, "critic_step"))  # noqa: B009
-    if not min(steps) > 0 or getattr(config, "entropy") < 0:  # noqa: B009
-        raise ConfigError("actor_step and critic_step must be > 0 and entropy >= 0")
+    entropy = getattr(config, "entropy")  # noqa: B009
+    if not all(0 < step < np.inf for step in steps) or not 0 <= entropy < np.inf:
+        raise ConfigError("actor_step and critic_step must be > 0 and entropy >= 0, all finite")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:

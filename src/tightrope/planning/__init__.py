@@ -65,6 +65,7 @@ __all__ = [
 
 SOLVERS = ("auto", "lp", "column-generation", "policy-iteration", "value-iteration")
 CONVEX_OPTIONS = {"objective", "constraint", "reward_channels", "reward_radius", "cost_radius"}
+KNAPSACK_OPTIONS = {"budgets", "episodes", "epsilon"}
 
 
 def __getattr__(name: str) -> Any:
@@ -101,8 +102,6 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
         raise ConfigError(f"unknown solver '{solver}'{hint}")
     planner = _planner(model, solver, options)
     known = [*inspect.signature(planner).parameters][1:]
-    if known[-1] == "options":  # it passes them on
-        known += [*inspect.signature(plan_episodic).parameters][1:]
     if solver != "auto" or "solver" in known:
         options = {"solver": solver, **options}
     for name in options:
@@ -114,13 +113,19 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
 def _planner(model: FiniteMDP, solver: str, options: dict[str, Any]) -> Callable[..., Solution]:
     """The planner of a criterion, or what the options ask for."""
     if isinstance(model.criterion, Episodic):
+        knapsack = sorted(KNAPSACK_OPTIONS & set(options))
         if not CONVEX_OPTIONS.isdisjoint(options):
+            if knapsack:
+                raise ConfigError(
+                    f"'{knapsack[0]}' is for hard budgets, which take none of "
+                    f"{sorted(CONVEX_OPTIONS)}"
+                )
             from tightrope.planning.convex import plan_convex
 
             return plan_convex
-        if "budgets" in options:
-            if "episodes" not in options:
-                raise ConfigError("budgets are for all episodes together: give episodes=K")
+        if knapsack:
+            if not {"budgets", "episodes"} <= set(options):
+                raise ConfigError("hard budgets are for all episodes together: give budgets= and episodes=K")
             from tightrope.planning.knapsack import plan_knapsack
 
             return plan_knapsack

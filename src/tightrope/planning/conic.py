@@ -146,8 +146,9 @@ class ConicMaster:
             values.setdefault(variable, np.zeros(variable.size))[index] = z[channel]
         for variable, value in values.items():
             variable.save_value(value.reshape(variable.shape))
-        f = _number(self.objective.value)
-        return f, np.array([_number(g.value) for g in self.constraints])
+        with np.errstate(invalid="ignore", divide="ignore"):  # nan or -inf outside of f's domain
+            f = _number(self.objective.value)
+            return f, np.array([_number(g.value) for g in self.constraints])
 
     def _compiled(self, least: bool) -> tuple[Any, ...]:
         """The cone program without columns, and the column of every link in it (-1: none)."""

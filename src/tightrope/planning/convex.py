@@ -61,7 +61,11 @@ def plan_convex(
     within : (low, high)
         Also keep y and u in this range (``(0, H)`` keeps every true value when rewards and costs
         are in [0, 1]); recorded in the statistics.
-    tolerance : relative gap
+    tolerance : relative gap, > 0
+    max_programs : >= 1
+        Dynamic programs before the answer is `not_converged`, with the gap that is left. Each adds
+        a column to a master whose cost grows with them: with many channels (64 and an entropy: some
+        400 programs, half a minute) a tolerance of 1e-6 or fewer programs save most of it.
 
     Returns
     -------
@@ -73,7 +77,8 @@ def plan_convex(
     Raises
     ------
     ConfigError
-        If f is not concave or g not convex (with the witness), or f is nowhere defined.
+        If f is not concave or g not convex (with the witness), or f is defined for no policy that
+        keeps g; if tolerance or max_programs is no such number.
 
     Examples
     --------
@@ -87,6 +92,10 @@ def plan_convex(
     True
     """
     started = time.perf_counter()
+    if not 0 < tolerance < np.inf:
+        raise ConfigError(f"tolerance must be a number > 0, got {tolerance}")
+    if not isinstance(max_programs, int) or max_programs < 1:
+        raise ConfigError(f"max_programs must be a whole number >= 1, got {max_programs!r}")
     names, reach, free = _channels(model, reward_channels, reward_radius, cost_radius)
     actions = first_columns(reach)
     low, high = reach.ends(actions)
@@ -222,6 +231,7 @@ def _report(
     chosen = np.clip(found.z, low, high)
     value, g = master.evaluate(chosen)
     infeasible = found.status is Status.INFEASIBLE
+    nothing = infeasible or not np.isfinite(value)  # f may not be defined at what was reached
     statistics |= {
         "dynamic_programs": found.programs,
         "rewards": true[:count],
@@ -241,13 +251,13 @@ def _report(
     return Solution(
         status=found.status,
         solver="convex-columns",
-        value=None if infeasible else value,
-        policy=None if infeasible else policy,
+        value=None if nothing else value,
+        policy=None if nothing else policy,
         costs=true[count:],
         capacities=model.capacities,
         cost_names=model.cost_names,
         multipliers=np.full(model.num_costs, np.nan) if infeasible else multipliers,
-        lower_bound=-np.inf if infeasible else min(value, found.upper),
+        lower_bound=-np.inf if nothing else min(value, found.upper),
         upper_bound=-np.inf if infeasible else found.upper,
         seconds=time.perf_counter() - started,
         model_hash=model.content_hash,

@@ -36,7 +36,8 @@ def plan_knapsack(
     episodes: int,
     epsilon: float = 0.0,
     null_action: str | int | None = "null",
-    **options: Any,
+    solver: str = "auto",
+    tolerance: float = 5e-9,
 ) -> Solution:
     """The best stationary policy with ``(1 - epsilon) B_i / K`` per episode [CON, Eq. (13)].
 
@@ -50,6 +51,7 @@ def plan_knapsack(
         The action that stays out of an episode; it is checked to give reward 0 and consumption 0.
         A model without one (`problems.with_null_action` adds it) may be infeasible: the solution
         then says the least achievable cost.
+    solver, tolerance : of `plan_episodic`
 
     Raises
     ------
@@ -62,7 +64,9 @@ def plan_knapsack(
         raise ConfigError("budgets bound costs from above: this model has a '>=' cost")
     has_null = find_null(model, null_action) is not None
     per_episode = (1.0 - epsilon) * limits / episodes
-    solution = plan_episodic(model.replace(capacities=per_episode), **options)
+    solution = plan_episodic(
+        model.replace(capacities=per_episode), solver=solver, tolerance=tolerance
+    )
     statistics = solution.statistics | {
         "budgets": limits,
         "episodes": episodes,

@@ -85,8 +85,12 @@ def lagrangian(
     >>> solution.status.value, bool(abs(solution.value - 1.53628844) < 0.02)
     ('not_converged', True)
     """
-    if iterations < 1 or not step > 0:
-        raise ConfigError(f"expected iterations >= 1 and step > 0, got {iterations} and {step}")
+    if int(iterations) != iterations or iterations < 1 or not 0 < step < np.inf:
+        raise ConfigError(
+            f"expected a whole number of iterations >= 1 and a finite step > 0, got {iterations} "
+            f"and {step}"
+        )
+    iterations = int(iterations)
     started = time.perf_counter()
     tables, limits = signed_tables(model)
     found = iterate(tables, model.horizon, limits, iterations=iterations, step=step)
