@@ -1,31 +1,42 @@
 """ApproPO: feasibility by a game between an RL oracle and online gradient descent (baseline).
 
 Reference: Miryoosefi, Brantley, Daume III, Dudik, Schapire 2019, Reinforcement learning with convex
-constraints, Algorithms 2 and 3.
+constraints, Algorithm 2 with a positive-response oracle. The paper itself was not at hand: what is
+said of it here is from [CON], its authors' two programs and derivations; its numbers are not given.
 
 The target set of measurements z = (reward, costs) is C = {reward >= floor, 0 <= cost <= capacity};
-it is lifted to the cone K over C x {kappa}. Each round, the RL oracle improves a policy for the
-scalar reward -lambda @ z, its measurement is estimated from the round's trajectories, and
+it is lifted to the cone K over C x {kappa}. Lambda lives in the polar cone of K within the unit
+ball. Round t:
 
-    lambda <- projection of lambda + eta_t (z_hat, kappa) onto (polar of K) within the unit ball.
+1. oracle: improve a policy for the scalar reward -lambda @ z until its response is positive;
+2. estimate: z_hat of the policy that this ends with; positive means lambda @ (z_hat, kappa) <= 0;
+3. lambda <- projection of lambda + eta_t (z_hat, kappa).
 
-What the algorithm returns is the uniform mixture over rounds; during training the current policy is
-played, so the mixture's value is the mean of the exact values of all episodes so far.
+What the algorithm returns is the uniform mixture of the responses; its measured reward and costs
+are the Info's `mixture_reward` and `mixture_cost`. What is *played*, and what a run evaluates
+exactly, are the policies on the way there as well, which are many more.
 
 Deviations:
-1. The oracle is the tabular actor-critic of `learners.rcpo`, kept from round to round (the paper
-   warm-starts in the same way), and lambda moves after every round, as with a best-response oracle.
-2. No cache of policies. The published program asks only for a positive response, lambda @ z <= 0:
-   it first looks for one among earlier policies, at no cost in trajectories, and moves lambda only
-   when it has one. Rounds that play nothing cannot be measured exactly by what is played.
-3. Feasibility only: a reward floor is one more constraint. Floors ('>=' costs) are not offered.
-4. `privileged_costs` (preset `privileged-costs`) is no learner's setting: a round is measured by
-   the exact reward and costs of its policies in the true model, as in the program of [CON]'s
-   authors.
+1. The oracle is the tabular actor-critic of `learners.rcpo`, kept from round to round: it trains on
+   `round_episodes` trajectories, is measured, and trains on where the response is not positive. It
+   is no best response, and its accuracy is not known.
+2. After `patience` such rounds at one lambda the last response is taken although it is not
+   positive. (A proved oracle would then have shown that the target cannot be met.)
+3. No cache of earlier policies, which the published programs search first for a positive response,
+   at no cost in trajectories: rounds that play nothing cannot be measured by what is played.
+4. Costs are kept within [0, capacity], reward above a floor: no other convex sets, no '>=' costs.
+5. `privileged_costs` is no learner's setting: the finished policy is measured by its exact reward
+   and costs in the true model, as in the program of [CON]'s authors. It is played in the first
+   trajectory of the next round, so that no trajectory is spent on estimating.
+6. Against that program (preset `paper-experiments`): its random start is taken at its mean; it
+   normalises the oracle's weights in place, which also moves the iterate of the descent, and keeps
+   references to one network in its cache, so that all its cached policies are the last one. Here
+   the weights are normalised in a copy. Its network, one for all states, is a table here.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,22 +47,36 @@ from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import StochasticPolicy
 from tightrope.types import FloatArray, ProblemSpec
 
+STARTS = ("reward", "published")
+ACCURACY = 1.0  # of theory's kappa: distances to C are at most 1 + this times those to the cone
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The target and the step sizes.
+    """The target, the descent and the oracle.
 
     Attributes
     ----------
     reward_floor : float
-        Least reward of an episode.
+        Least reward of an episode: the problem's, so by default there is none above 0.
     kappa : float > 0
         Lift of the target to a cone.
     step : float > 0
-        Of online gradient descent, divided by sqrt(round).
+        Of online gradient descent.
+    decay : bool
+        Divide the step by sqrt(t) in the t-th descent; else it stays.
     momentum : float in [0, 1)
+        velocity <- momentum * velocity + (1 - momentum) * step.
+    start : 'reward' or 'published'
+        lambda_1: straight away from more reward, or the projection of (.005, .., .005, kappa).
+    normalise : bool
+        Give the oracle weights of length 1.
     round_episodes : int >= 1
-        Trajectories of a round.
+        Trajectories that the oracle trains on before it is measured.
+    estimate_episodes : int >= 1
+        Trajectories of the finished policy that measure it; they train nothing.
+    patience : int >= 1
+        Rounds at one lambda, at most.
     privileged_costs : bool
         Be given the policies' exact reward and costs, which no learner can know.
     actor_step, critic_step, entropy
@@ -61,8 +86,13 @@ class Config:
     reward_floor: float = 0.0
     kappa: float = 20.0
     step: float = 1.0
+    decay: bool = True
     momentum: float = 0.0
+    start: str = "reward"
+    normalise: bool = False
     round_episodes: int = 20
+    estimate_episodes: int = 10
+    patience: int = 10
     privileged_costs: bool = False
     actor_step: float = 1e-3
     critic_step: float = 1e-3
@@ -70,15 +100,35 @@ class Config:
 
     def __post_init__(self) -> None:
         rcpo.check_actor_critic(self)
-        if not (self.kappa > 0 and self.step > 0 and 0 <= self.momentum < 1):
-            raise ConfigError("need kappa > 0, step > 0 and 0 <= momentum < 1")
-        if self.round_episodes < 1:
-            raise ConfigError(f"round_episodes must be >= 1, got {self.round_episodes}")
+        sizes = (self.kappa, self.step)
+        if not all(0 < x < np.inf for x in sizes) or not 0 <= self.momentum < 1:
+            raise ConfigError("need finite kappa > 0 and step > 0, and 0 <= momentum < 1")
+        if not math.isfinite(self.reward_floor):
+            raise ConfigError(f"reward_floor must be a finite number, got {self.reward_floor}")
+        for name in ("round_episodes", "estimate_episodes", "patience"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.start not in STARTS:
+            raise ConfigError(f"start must be one of {STARTS}, got {self.start!r}")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
-    """Theorem 3.1's step is of order 1/sqrt(t); no reward floor unless one is given."""
-    return Config()
+    """Step and lift by their derivations; the floor is 0, so give the problem's.
+
+    Online gradient descent over T rounds, in a set of radius 1 and with losses of length at most
+    B, has regret at most B sqrt(T) from the constant step 1 / (B sqrt(T)); B bounds ||(z, kappa)||.
+    With kappa = max over C of ||x|| / sqrt(2 a) the distance to C is at most 1 + a times that to
+    the cone (a = 1 here). The paper's own step adds the estimate's error to B: not checked.
+    """
+    config = Config()
+    low, high = (spec.horizon * abs(x) for x in spec.reward_range)
+    reward = max(low, high)
+    costs = spec.horizon * np.abs(spec.cost_ranges).max(axis=1, initial=0.0)
+    corner = np.append(np.minimum(spec.capacities, costs), reward)
+    kappa = float(np.linalg.norm(corner)) / math.sqrt(2 * ACCURACY) or config.kappa
+    largest = float(np.linalg.norm([reward, *costs, kappa]))
+    rounds = max(1, episodes // (config.round_episodes + config.estimate_episodes))
+    return Config(kappa=kappa, step=1.0 / (largest * math.sqrt(rounds)), decay=False)
 
 
 def check(spec: ProblemSpec, config: Config) -> None:
@@ -90,6 +140,8 @@ def check(spec: ProblemSpec, config: Config) -> None:
         )
     if (spec.signs < 0).any():
         raise ConfigError("appropo offers no '>=' costs; negate the cost and its capacity")
+    if (spec.capacities < 0).any() or not np.isfinite(spec.capacities).all():
+        raise ConfigError(f"appropo needs finite capacities >= 0, got {spec.capacities.tolist()}")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -101,25 +153,34 @@ class State:
     tables: rcpo.ActorCritic
     weights: FloatArray  #: (1 + m + 1,) lambda of (reward, costs, kappa)
     velocity: FloatArray
-    round: int
-    seen: int  #: trajectories of this round
+    responses: int  #: taken so far, each with its step of lambda
+    attempts: int  #: rounds at this lambda that gave no positive response
+    trained: int  #: trajectories of this round that the oracle has trained on
+    estimated: int  #: trajectories of the finished policy
     measured: FloatArray  #: (1 + m,) their sum of measurements
+    mixture: FloatArray  #: (1 + m,) sum of the responses' measurements
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
-    """lambda_1: straight away from more reward."""
+    """lambda_1."""
     check(spec, config)
     weights = np.zeros(spec.num_costs + 2)
     weights[0] = -1.0
+    if config.start == "published":
+        weights[:] = 0.005
+        weights[-1] = config.kappa
     return State(
         spec=spec,
         config=config,
         tables=rcpo.new_actor_critic(spec),
         weights=project_polar(weights, spec.capacities, config.reward_floor, config.kappa),
         velocity=np.zeros(weights.size),
-        round=1,
-        seen=0,
+        responses=0,
+        attempts=0,
+        trained=0,
+        estimated=0,
         measured=np.zeros(1 + spec.num_costs),
+        mixture=np.zeros(1 + spec.num_costs),
     )
 
 
@@ -129,31 +190,67 @@ def policy(state: State) -> StochasticPolicy:
 
 
 def horizon(state: State) -> Stop:
-    """The oracle learns from every trajectory."""
-    return rcpo.ONE_EPISODE
+    """The oracle learns from every trajectory; a finished policy is played until it is measured."""
+    left = state.config.estimate_episodes - state.estimated
+    finished = state.trained >= state.config.round_episodes
+    if not finished or state.config.privileged_costs:
+        return rcpo.ONE_EPISODE
+    return Stop("episodes", left)
 
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
-    """Algorithm 2: the oracle's step, and at a round's end the step of the weights."""
-    e, spec, config = experience, state.spec, state.config
-    # best response: maximise -lambda @ z
-    rcpo.train(state.tables, spec, config, e, -state.weights[0], state.weights[1:-1])  # type: ignore[arg-type]
-    state.measured += rcpo.measured(e, config.privileged_costs).sum(axis=0)
-    state.seen += len(e.actions)
-    if state.seen >= config.round_episodes:
-        # loss of the lambda player: -lambda @ (z_hat, kappa)
-        z_hat = np.append(state.measured / state.seen, config.kappa)
-        state.velocity = config.momentum * state.velocity + z_hat
-        moved = state.weights + config.step / np.sqrt(state.round) * state.velocity
-        state.weights = project_polar(moved, spec.capacities, config.reward_floor, config.kappa)
-        state.round += 1
-        state.seen = 0
-        state.measured = np.zeros(1 + spec.num_costs)
+    """A trajectory trains the oracle, or measures the policy that it has finished."""
+    e, config = experience, state.config
+    seen = rcpo.measured(e, config.privileged_costs)
+    for i in range(len(e.actions)):
+        if state.trained >= config.round_episodes:
+            # 2. Est of the finished policy
+            state.measured = state.measured + seen[i]
+            state.estimated += 1
+            if config.privileged_costs or state.estimated >= config.estimate_episodes:
+                _respond(state)
+            if not config.privileged_costs:
+                continue  # else the measured trajectory is the first of the next round
+        # 1. the oracle maximises -lambda @ z
+        _train(state, e, i)
+    taken = state.mixture / state.responses if state.responses else np.full(seen.shape[1], np.nan)
     return state, {
-        "round": float(state.round),
+        "round": float(state.responses + 1),
+        "attempts": float(state.attempts),
         "reward_weight": -float(state.weights[0]),
         "cost_weight": state.weights[1:-1].copy(),
+        "mixture_reward": float(taken[0]),
+        "mixture_cost": taken[1:],
     }
+
+
+def _train(state: State, e: Experience, i: int) -> None:
+    """One step of the oracle on trajectory i."""
+    weights = state.weights[:-1]
+    size = float(np.linalg.norm(weights)) if state.config.normalise else 1.0
+    weights = weights / (size or 1.0)
+    rcpo.train_one(state.tables, state.spec, state.config, e, i, -weights[0], weights[1:])  # type: ignore[arg-type]
+    state.trained += 1
+
+
+def _respond(state: State) -> None:
+    """The test of a positive response, and lambda's step if it is one or patience is at its end."""
+    config = state.config
+    z_hat = state.measured / state.estimated
+    lifted = np.append(z_hat, config.kappa)
+    state.attempts += 1
+    if float(state.weights @ lifted) <= 0.0 or state.attempts >= config.patience:
+        # 3. the loss of the lambda player is -lambda @ (z_hat, kappa)
+        state.mixture = state.mixture + z_hat
+        state.responses += 1
+        state.attempts = 0
+        eta = config.step / math.sqrt(state.responses if config.decay else 1.0)
+        state.velocity = config.momentum * state.velocity + (1.0 - config.momentum) * eta * lifted
+        state.weights = project_polar(
+            state.weights + state.velocity, state.spec.capacities, config.reward_floor, config.kappa
+        )
+    state.trained = state.estimated = 0
+    state.measured = np.zeros(z_hat.size)
 
 
 def project_polar(x: FloatArray, capacities: FloatArray, floor: float, kappa: float) -> FloatArray:
@@ -189,7 +286,7 @@ def project_polar(x: FloatArray, capacities: FloatArray, floor: float, kappa: fl
 
 
 def guarantee(config: Config) -> str | None:
-    """None: Theorem 3.1 needs an oracle of known accuracy."""
+    """None: the paper's theorem needs an oracle of known accuracy."""
     return None
 
 
@@ -204,5 +301,5 @@ LEARNER = Learner(
     guarantee=guarantee,
     check=check,
     traits=frozenset({"episodic", "constraints"}),
-    reference="Miryoosefi et al. 2019, Reinforcement learning with convex constraints, Algorithm 2",
+    reference="Miryoosefi et al. 2019, Reinforcement learning with convex constraints",
 )

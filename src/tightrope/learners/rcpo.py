@@ -107,15 +107,23 @@ def train(
     reward_weight: float, cost_weights: FloatArray,
 ) -> None:  # fmt: skip
     """One step a trajectory on ``reward_weight * r - cost_weights @ c``."""
+    for i in range(len(experience.actions)):
+        train_one(tables, spec, config, experience, i, reward_weight, cost_weights)
+
+
+def train_one(
+    tables: ActorCritic, spec: ProblemSpec, config: Config, experience: Experience, i: int,
+    reward_weight: float, cost_weights: FloatArray,
+) -> None:  # fmt: skip
+    """The step on trajectory i."""
     e = experience
-    pays = reward_weight * e.rewards - e.costs @ cost_weights
-    available = np.array(spec.available)
-    for i in range(len(e.actions)):
-        tables.steps += 1
-        actor_critic_step(
-            e.states[i], e.actions[i], pays[i], available, tables.steps, config.actor_step,
-            config.critic_step, config.entropy, tables.logits, tables.critic, tables.moments,
-        )  # fmt: skip
+    pays = reward_weight * e.rewards[i] - e.costs[i] @ cost_weights
+    tables.steps += 1
+    actor_critic_step(
+        e.states[i], e.actions[i], pays, np.array(spec.available), tables.steps,
+        config.actor_step, config.critic_step, config.entropy, tables.logits, tables.critic,
+        tables.moments,
+    )  # fmt: skip
 
 
 def measured(experience: Experience, privileged: bool) -> FloatArray:

@@ -29,6 +29,7 @@ from tightrope.planning.masters import CutMaster, Master
 from tightrope.planning.solution import LeastViolation, Solution
 from tightrope.types import FloatArray
 
+FEW_CHANNELS = 16  # with more the default tolerance is coarser
 PROBES = 12  # points at which callables are tried before planning
 
 
@@ -41,7 +42,7 @@ def plan_convex(
     reward_radius: Any = None,
     cost_radius: Any = None,
     within: tuple[float, float] | None = None,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
     max_programs: int = 2_000,
 ) -> Solution:
     """The best concave objective of the expected rewards under convex constraints on the costs.
@@ -61,11 +62,11 @@ def plan_convex(
     within : (low, high)
         Also keep y and u in this range (``(0, H)`` keeps every true value when rewards and costs
         are in [0, 1]); recorded in the statistics.
-    tolerance : relative gap, > 0
+    tolerance : relative gap, > 0; by default 1e-8, and 1e-6 with more than 16 channels
     max_programs : >= 1
         Dynamic programs before the answer is `not_converged`, with the gap that is left. Each adds
-        a column to a master whose cost grows with them: with many channels (64 and an entropy: some
-        400 programs, half a minute) a tolerance of 1e-6 or fewer programs save most of it.
+        a column to a master that grows with them: an entropy over 64 channels takes some 350 (20 s)
+        to 1e-6, and several times as long to 1e-8.
 
     Returns
     -------
@@ -92,11 +93,13 @@ def plan_convex(
     True
     """
     started = time.perf_counter()
+    names, reach, free = _channels(model, reward_channels, reward_radius, cost_radius)
+    if tolerance is None:
+        tolerance = 1e-8 if len(names) <= FEW_CHANNELS else 1e-6
     if not 0 < tolerance < np.inf:
         raise ConfigError(f"tolerance must be a number > 0, got {tolerance}")
     if not isinstance(max_programs, int) or max_programs < 1:
         raise ConfigError(f"max_programs must be a whole number >= 1, got {max_programs!r}")
-    names, reach, free = _channels(model, reward_channels, reward_radius, cost_radius)
     actions = first_columns(reach)
     low, high = reach.ends(actions)
     limits = (low.min(axis=0), high.max(axis=0))
