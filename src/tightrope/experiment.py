@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import ConfigError, unknown_name
+from tightrope.learners.presets import PROBLEM_CHANGES
 from tightrope.learners.registry import get_learner, split_name
 from tightrope.problems.registry import PROBLEMS, make_problem
 
@@ -176,9 +177,22 @@ def _arms_of(arms: tuple[Arm, ...], learner: str) -> list[Arm]:
     kinds = _kinds(learner)
     fitting = [arm for arm in problems if kinds & _kinds(arm.learner)]
     return [
-        dataclasses.replace(arm, learner=learner, changes={}, feedback="sampled")
+        dataclasses.replace(
+            arm, learner=learner, changes=changes_for(arm.problem, learner), feedback="sampled"
+        )
         for arm in fitting or problems
     ]
+
+
+def changes_for(problem: str, learner: str) -> dict[str, Any]:
+    """What a learner's preset changes with the problem; see `learners.presets`.
+
+    >>> changes_for("box", "appropo")
+    {'reward_floor': 1.58, 'step': 10.0, 'round_episodes': 25}
+    """
+    own = PROBLEM_CHANGES.get(problem, {})
+    bare, preset = split_name(learner)
+    return {**own.get(bare, {}), **own.get(f"{bare}@{preset}", {})}
 
 
 def _kinds(learner: str) -> frozenset[str]:
@@ -193,7 +207,10 @@ def _default(name: str, quick: bool) -> Experiment:
     episodes = QUICK_EPISODES if quick else (problem.episodes if problem else 1000)
     return Experiment(
         name=name if problem else Path(name).stem,
-        arms=tuple(Arm(problem=name, learner=x, episodes=episodes) for x in learners),
+        arms=tuple(
+            Arm(problem=name, learner=x, episodes=episodes, changes=changes_for(name, x))
+            for x in learners
+        ),
         seeds=QUICK_SEEDS if quick else 10,
     )
 

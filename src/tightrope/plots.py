@@ -124,7 +124,7 @@ def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[P
                 theirs = [
                     row for row in program
                     if row["problem"] == problem
-                    and COUNTERPARTS.get(row["method"]) == f"{arm['learner']}@{arm['preset']}"
+                    and f"{arm['learner']}@{arm['preset']}" in COUNTERPARTS[row["method"]][:1]
                 ]  # fmt: skip
                 at = [row["trajectories"] for row in theirs]
                 kinds = ("reward_mean", "cost_mean", "training_consumption_mean")

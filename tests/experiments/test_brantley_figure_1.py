@@ -59,6 +59,7 @@ def test_comparison_of_a_results_folder(tmp_path):
     for learner, preset in (
         ("conrl-lagrangian", "paper-experiments"),
         ("appropo", "privileged-costs"),
+        ("appropo", "paper-experiments"),
     ):
         for seed in (0, 1):
             for k in range(1, 101):
@@ -70,9 +71,34 @@ def test_comparison_of_a_results_folder(tmp_path):
     pq.write_table(pa.Table.from_pandas(pd.DataFrame(rows)), tmp_path / "curves.parquet")
     text = figure.comparison(tmp_path)
     # rewards at k = 91..100 have mean 0.955 and at k = 1..100 mean 0.505; seeds differ by 1
-    assert "| conrl-vi | 100 | 1.171 ± 0.149 | 1.059 ± 0.144 | 82 | 1.455 ± 0.707" in text
-    assert "| appropo | 100 | 1.483 ± 0.025 | 1.466 ± 0.027 | 143 | 1.005 ± 0.707" in text
-    assert "| appropo@privileged-costs | not by 100 |" in text
+    ours = "| conrl-lagrangian@paper-experiments | 1.455 ± 0.707 "
+    assert "| conrl-vi | 100 | 1.171 ± 0.149 | 1.059 ± 0.144 | 82 " + ours in text
+    for preset in ("paper-experiments", "privileged-costs"):
+        ours = f"| appropo@{preset} | 1.005 ± 0.707 "
+        assert "| appropo | 100 | 1.483 ± 0.025 | 1.466 ± 0.027 | 143 " + ours in text
+        assert f"| appropo@{preset} | not by 100 |" in text
+    # nothing of ours stands beside these: they are shown alone
+    assert text.count("| conrl-a2c |") == 14
+    assert "| conrl-a2c | 400 | 1.002 | 0.989 | 88 | not run |" in text
+
+
+def test_hyper_parameters_of_the_arms():
+    """The published ones where an arm bears their name, and Box's own on Box."""
+    changes = {
+        (arm.problem, arm.learner): arm.changes for arm in make_experiment("brantley-figure-1").arms
+    }
+    assert changes["box", "appropo"] == {
+        "reward_floor": 1.58, "step": 10.0, "round_episodes": 25,
+    }  # fmt: skip
+    assert changes["mars-rover", "appropo"] == {"reward_floor": 1.4}
+    assert changes["box", "rcpo@paper-experiments"] == {"multiplier_step": 1e-2}
+    assert changes["box", "conrl-lagrangian@paper-experiments"] == {"step": 10.0}
+    # a problem's default experiment changes the same
+    for learner in ("appropo", "rcpo", "conrl-lagrangian@paper-experiments"):
+        (arm,) = make_experiment("box", learners=[learner]).arms
+        assert arm.changes == changes["box", learner]
+    (arm,) = make_experiment("box", learners=["appropo@theory"]).arms
+    assert arm.changes == {"reward_floor": 1.58}
 
 
 OPTIMA = {"mars-rover": (1.5, 0.3), "box": (1.7, 0.1), "mars-rover-stream": (0.068, 0.01)}

@@ -20,26 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.experiment import Arm, Experiment
+from tightrope.experiment import Arm, Experiment, changes_for
 from tightrope.types import FloatArray
 
 LENGTH = {"mars-rover": 3_000, "box": 2_000}
 STREAM_STEPS = 60_000  # 2,000 trajectories of 30 samples
-# What Box needs otherwise: the published program's step sizes and reward floors.
-BOX = {
-    "conrl-lagrangian@paper-experiments": {"step": 10.0},
-    "rcpo": {"multiplier_step": 1e-2},
-    "appropo": {"reward_floor": 1.58, "round_episodes": 25, "step": 10.0},
-}
 LEARNERS = (
     "conrl", "conrl-lagrangian", "conrl-lagrangian@paper-experiments", "rcpo", "appropo",
     "rcpo@privileged-costs", "appropo@privileged-costs",
+    "rcpo@paper-experiments", "appropo@paper-experiments",
 )  # fmt: skip
-# Which of our arms each curve of the program is set beside.
-COUNTERPARTS = {
-    "conrl-vi": "conrl-lagrangian@paper-experiments",
-    "rcpo": "rcpo@privileged-costs",
-    "appropo": "appropo@privileged-costs",
+# Which of our arms each curve of the program is set beside: those with its hyper-parameters and
+# what it shows its learners, then those with ours. ConRL-A2C has none: it takes hours.
+COUNTERPARTS: dict[str, tuple[str, ...]] = {
+    "conrl-vi": ("conrl-lagrangian@paper-experiments",),
+    "conrl-a2c": (),
+    "rcpo": ("rcpo@paper-experiments", "rcpo@privileged-costs"),
+    "appropo": ("appropo@paper-experiments", "appropo@privileged-costs"),
 }
 GOOD = {"mars-rover": (1.47, 0.35), "box": (1.70, 0.15)}
 STAYS = 50  # trajectories
@@ -51,8 +48,6 @@ def brantley_figure_1(*, quick: bool = False) -> Experiment:
     arms = []
     for problem, length in LENGTH.items():
         for learner in LEARNERS:
-            same = learner.removesuffix("@privileged-costs")
-            changes = BOX.get(same, {}) if problem == "box" else {}
             # the published program shows its learners the conditional means
             feedback = "mean" if learner.endswith("@paper-experiments") else "sampled"
             arms.append(
@@ -60,7 +55,7 @@ def brantley_figure_1(*, quick: bool = False) -> Experiment:
                     problem=problem,
                     learner=learner,
                     episodes=60 if quick else length,
-                    changes=changes,
+                    changes=changes_for(problem, learner),
                     feedback=feedback,  # type: ignore[arg-type]
                 )
             )
@@ -179,22 +174,31 @@ def _first_table(problem: str, means: dict[str, Any]) -> list[str]:
 
 def _point_table(problem: str, means: dict[str, Any]) -> list[str]:
     lines = [
-        "| method | trajectories | program: reward | cost | consumed | ours: reward | cost "
+        "| method | trajectories | program: reward | cost | consumed | ours | reward | cost "
         "| consumed |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in program_curves():
-        arm = COUNTERPARTS.get(row["method"])
-        tables, k = means.get(arm or ""), row["trajectories"]
-        if row["problem"] != problem or tables is None or k > len(tables["reward"]):
+        method, k = row["method"], row["trajectories"]
+        if row["problem"] != problem:
             continue
-        lines.append(
-            f"| {row['method']} | {k} | {_spread(row.get('reward_mean'), row.get('reward_sd'))} "
+        program = (
+            f"| {method} | {k} | {_spread(row.get('reward_mean'), row.get('reward_sd'))} "
             f"| {_spread(row.get('cost_mean'), row.get('cost_sd'))} "
             f"| {row['training_consumption_mean']:.0f} "
-            + "".join(f"| {_spread(*ours)} " for ours in _ours(row["method"], tables, k))
-            + f"| {tables['sampled_cost_0'].loc[k].mean():.0f} |"
         )
+        arms = [
+            arm for arm in COUNTERPARTS[method] if k <= len(means.get(arm, {}).get("reward", ()))
+        ]
+        lines += [
+            program
+            + f"| {arm} "
+            + "".join(f"| {_spread(*ours)} " for ours in _ours(method, means[arm], k))
+            + f"| {means[arm]['sampled_cost_0'].loc[k].mean():.0f} |"
+            for arm in arms
+        ]
+        if not COUNTERPARTS[method]:
+            lines.append(program + "| not run | | | |")
     return lines
 
 

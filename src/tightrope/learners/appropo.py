@@ -28,10 +28,11 @@ Deviations:
 5. `privileged_costs` is no learner's setting: the finished policy is measured by its exact reward
    and costs in the true model, as in the program of [CON]'s authors. It is played in the first
    trajectory of the next round, so that no trajectory is spent on estimating.
-6. Against that program (preset `paper-experiments`): its random start is taken at its mean; it
-   normalises the oracle's weights in place, which also moves the iterate of the descent, and keeps
-   references to one network in its cache, so that all its cached policies are the last one. Here
-   the weights are normalised in a copy. Its network, one for all states, is a table here.
+6. Against that program (preset `paper-experiments`): its start, the projection of small random
+   numbers and kappa, is (-1, 0, floor / kappa) at length 1 up to what is random, and just that
+   here. It normalises the oracle's weights in place, which also moves the iterate of the descent,
+   and keeps references to one network in its cache, so that all its cached policies are the last
+   one; here the weights are normalised in a copy. Its network, one for all states, is a table here.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import StochasticPolicy
 from tightrope.types import FloatArray, ProblemSpec
 
-STARTS = ("reward", "published")
 ACCURACY = 1.0  # of theory's kappa: distances to C are at most 1 + this times those to the cone
 
 
@@ -67,8 +67,6 @@ class Config:
         Divide the step by sqrt(t) in the t-th descent; else it stays.
     momentum : float in [0, 1)
         velocity <- momentum * velocity + (1 - momentum) * step.
-    start : 'reward' or 'published'
-        lambda_1: straight away from more reward, or the projection of (.005, .., .005, kappa).
     normalise : bool
         Give the oracle weights of length 1.
     round_episodes : int >= 1
@@ -88,7 +86,6 @@ class Config:
     step: float = 1.0
     decay: bool = True
     momentum: float = 0.0
-    start: str = "reward"
     normalise: bool = False
     round_episodes: int = 20
     estimate_episodes: int = 10
@@ -108,8 +105,6 @@ class Config:
         for name in ("round_episodes", "estimate_episodes", "patience"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if self.start not in STARTS:
-            raise ConfigError(f"start must be one of {STARTS}, got {self.start!r}")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -162,13 +157,10 @@ class State:
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
-    """lambda_1."""
+    """lambda_1 asks for the floor: (-1, 0, .., floor / kappa), at length 1."""
     check(spec, config)
     weights = np.zeros(spec.num_costs + 2)
-    weights[0] = -1.0
-    if config.start == "published":
-        weights[:] = 0.005
-        weights[-1] = config.kappa
+    weights[0], weights[-1] = -1.0, config.reward_floor / config.kappa
     return State(
         spec=spec,
         config=config,

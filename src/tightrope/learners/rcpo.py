@@ -1,8 +1,10 @@
 """RCPO: reward constrained policy optimisation, an actor-critic on the penalised reward.
 
-Reference: Tessler, Mankowitz, Mannor 2019, Reward constrained policy optimization, Algorithm 1.
+Reference: Tessler, Mankowitz, Mannor 2019, Reward constrained policy optimization, Algorithm 1. The
+paper was not at hand: line and theorem numbers are not given, and what is said of it is not checked
+against its text.
 
-Three time scales: the critic, the actor, and the slowest, the multipliers
+Critic, actor, and multipliers
 
     lambda <- Gamma[lambda + eta (C - alpha)],  r_hat(lambda, s, a) = r(s, a) - lambda c(s, a),
 
@@ -10,11 +12,18 @@ with C the sampled cost of the trajectory (the paper's Monte-Carlo estimate) and
 projection onto [0, lambda_max].
 
 Deviations:
-1. Actor and critic are tables (softmax logits and state values) under Adam, one step a trajectory,
-   instead of networks; undiscounted returns, since the constraint is on the undiscounted cost.
-2. The paper has one constraint; here every constraint has its multiplier.
-3. `privileged_costs` (preset `privileged-costs`) is no learner's setting: the multipliers are moved
-   by the exact cost of the policy in the true model, as in the program of [CON]'s authors.
+1. The paper's convergence needs three time scales of vanishing steps, the multipliers' far below
+   the actor's and the actor's far below the critic's. Here all are constant, and actor and critic
+   have the same step in every preset; only the multipliers' is smaller.
+2. The paper's critic bootstraps the penalised reward, ``r - lambda c + gamma V(s')``; here it and
+   the actor take Monte-Carlo sums of the rest of the trajectory, undiscounted, since the constraint
+   is on the undiscounted cost.
+3. Actor and critic are tables (softmax logits and state values) under Adam, one step a trajectory,
+   instead of networks.
+4. The paper has one constraint; here every constraint has its multiplier.
+5. `privileged_costs` (presets `privileged-costs` and `paper-experiments`) is no learner's setting:
+   the multipliers are moved by the exact cost of the policy that was played, in the true model. The
+   program of [CON]'s authors takes the policy after the actor's step: one trajectory later.
 """
 
 from __future__ import annotations
@@ -43,7 +52,7 @@ class Config:
     entropy : float >= 0
         Coefficient of the entropy bonus.
     multiplier_step : float > 0
-        eta: slower than the actor.
+        eta.
     multiplier_bound : float > 0
         lambda_max; infinite by default.
     privileged_costs : bool
@@ -175,7 +184,7 @@ def horizon(state: State) -> Stop:
 
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
-    """Algorithm 1, lines 4-8."""
+    """Critic and actor, then the multipliers' step."""
     spec, config = state.spec, state.config
     # critic and actor on the penalised reward
     train(state.tables, spec, config, experience, 1.0, spec.signs * state.multipliers)
@@ -188,7 +197,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
 
 
 def guarantee(config: Config) -> str | None:
-    """None: Theorem 1 is asymptotic and needs vanishing steps."""
+    """None: the paper's convergence is asymptotic and needs vanishing steps."""
     return None
 
 
