@@ -126,5 +126,5 @@ def test_bad_input():
 
 
 def test_budgets_without_episodes():
-    with pytest.raises(ConfigError, match="also needs episodes="):
+    with pytest.raises(ConfigError, match="give budgets= and episodes=K"):
         tr.plan(tr.problems.rover_knapsack(), budgets=[3.0])

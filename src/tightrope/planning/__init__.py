@@ -125,7 +125,9 @@ def _planner(model: FiniteMDP, solver: str, options: dict[str, Any]) -> Callable
             return plan_convex
         if knapsack:
             if not {"budgets", "episodes"} <= set(options):
-                raise ConfigError("hard budgets are for all episodes together: give budgets= and episodes=K")
+                raise ConfigError(
+                    "hard budgets are for all episodes together: give budgets= and episodes=K"
+                )
             from tightrope.planning.knapsack import plan_knapsack
 
             return plan_knapsack
