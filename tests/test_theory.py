@@ -80,6 +80,18 @@ def test_theorems_choose_and_scale():
 def test_bad_input():
     with pytest.raises(ConfigError, match="delta"):
         setting(delta=1.0)
+    for name in ("episodes", "num_states", "num_actions", "num_layers", "num_constraints"):
+        for value in (math.nan, -1, 1.5):
+            with pytest.raises(ConfigError, match=f"{name} must be a whole number"):
+                setting(**{name: value})
+    for horizons, finals in (
+        ([10, 100, 1000], [1.0, math.nan, 3.0]),
+        ([10, 0, 1000], [1.0, 2.0, 3.0]),
+        ([10, -1, 1000], [1.0, 2.0, 3.0]),
+        ([10, 100, 1000], [1.0, 2.0]),
+    ):
+        with pytest.raises(ConfigError, match="a slope needs as many horizons"):
+            theory.log_log_slope(horizons, finals)
     with pytest.raises(ModelError, match=r"rho = -0\.1"):
         theory.zeta(setting(), -0.1)
 

@@ -17,7 +17,7 @@ from tightrope.errors import ConfigError, ModelError
 from tightrope.kernels.layered import largest_interval_regret
 from tightrope.model.layered import LayeredMDP
 from tightrope.planning.layered import margin
-from tightrope.types import FloatArray, IntArray, ProblemSpec
+from tightrope.types import FloatArray, IntArray, ProblemSpec, as_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,9 @@ class Setting:
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < 1.0:
             raise ConfigError(f"delta must be in (0, 1), got {self.delta!r}")
-        if self.episodes < 1:
-            raise ConfigError(f"episodes must be >= 1, got {self.episodes!r}")
+        for name, value in vars(self).items():
+            if name != "delta":
+                as_whole(value, name, 0 if name == "num_constraints" else 1)
 
     @property
     def pairs(self) -> int:
@@ -373,8 +374,11 @@ def log_log_slope(
     >>> round(slope, 9), bool(low <= slope <= high)
     (1.0, True)
     """
-    x = np.log(np.asarray(horizons, dtype=np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = np.log(np.asarray(horizons, dtype=np.float64))
     y = np.log(np.maximum(np.asarray(finals, dtype=np.float64), 1.0))
+    if x.shape != y.shape or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ConfigError("a slope needs as many horizons > 0 as finals, all finite")
     if x.size < 3 or np.ptp(x) == 0.0:
         raise ConfigError("a slope with an interval needs at least 3 runs at 2 horizons")
     labels = np.zeros(x.size, dtype=np.int64) if groups is None else np.asarray(groups)

@@ -1,5 +1,7 @@
 """Seeded confidence sets and targets for the tests of the projection."""
 
+import warnings
+
 import numpy as np
 
 from tightrope.planning.confidence import confidence_from_counts, confidence_set
@@ -87,3 +89,46 @@ def learner_like_targets(number, rounds=80):
             steady = rng.random(shape)
         loss = rng.random(shape) if t % 3 == 0 else steady
         yield confidence, step * (np.round(2 * loss) if ties else loss)
+
+
+def textbook(confidence, z):
+    """The projection as the paper writes it, in q(x, a, y), solved by CVXPY; and its own accuracy.
+
+    Nothing of the package but the set's tables is used. The accuracy is sqrt(2 gap) from the
+    solver's primal and dual objective, and what its constraints are off.
+    """
+    import cvxpy as cp
+
+    layers, (states, actions) = confidence.layers, confidence.shape
+    p_bar = confidence.p_bar.toarray()
+    pairs, objective, constraints = [], 0.0, []
+    arrive = {x: [] for x in range(states)}
+    leave = {x: [] for x in range(states)}
+    for x in np.flatnonzero(layers < layers[-1]):
+        following = np.flatnonzero(layers == layers[x] + 1)
+        for a in np.flatnonzero(confidence.available[x]):
+            q = cp.Variable(following.size, nonneg=True)
+            total, radius = cp.sum(q), confidence.radius[x, a]
+            if radius < 2.0:
+                centre = p_bar[x * actions + a, following]
+                constraints.append(cp.norm1(q - total * centre) <= radius * total)
+            pairs.append(total)
+            leave[x].append(total)
+            objective += 0.5 * cp.square(total - z[x, a])
+            for i, y in enumerate(following):
+                arrive[y].append(q[i])
+    constraints += [
+        sum(leave[x]) == (1.0 if x == 0 else sum(arrive[x]))
+        for x in np.flatnonzero(layers < layers[-1])
+    ]
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-12)
+    options = {**tight, "accept_unknown": True}  # the last digits are out of reach now and then
+    data, chain, inverse = problem.get_problem_data("CLARABEL", solver_opts=options)
+    found = chain.solve_via_data(problem, data, solver_opts=options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        problem.unpack_results(found, chain, inverse)
+    off = max(float(np.max(constraint.violation())) for constraint in constraints)
+    accuracy = np.sqrt(2.0 * abs(found.obj_val - found.obj_val_dual)) + 10.0 * off
+    return np.array([pair.value for pair in pairs]), accuracy

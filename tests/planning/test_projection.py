@@ -9,6 +9,7 @@ from tests.planning.confidence_samples import (
     learner_like_targets,
     random_confidence,
     random_instance,
+    textbook,
 )
 
 from tightrope.errors import ConfigError, MissingExtraError, ModelError, Status
@@ -35,15 +36,31 @@ def test_agrees_with_the_program(number):
     compare(number, "piqp")
 
 
-@pytest.mark.parametrize("number", range(0, 40, 4))
-def test_agrees_with_cvxpy(number):
+@pytest.mark.parametrize("number", range(0, 40, 10))
+def test_agrees_with_the_program_in_cvxpy(number):
     compare(number, "cvxpy")
+
+
+def compare_with_textbook(number):
+    """Within the certified distance and CVXPY's own accuracy, with no program of the package."""
+    confidence, z = random_instance(number)
+    found = project(z, confidence)
+    assert found.distance <= 1e-5
+    other, accuracy = textbook(confidence, z)
+    assert accuracy < 2e-5
+    off = np.linalg.norm(found.q.ravel()[confidence.pairs] - other)
+    assert off <= found.distance + accuracy
+
+
+@pytest.mark.parametrize("number", range(0, 40, 8))
+def test_agrees_with_the_textbook_form(number):
+    compare_with_textbook(number)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(300))
-def test_agrees_with_cvxpy_on_300_instances(number):
-    compare(number, "cvxpy")
+def test_agrees_with_the_textbook_form_on_300_instances(number):
+    compare_with_textbook(number)
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -200,8 +217,13 @@ def test_bad_targets_are_named():
     z[0, 0] = np.nan
     with pytest.raises(ConfigError, match=r"state 0, action 0.* is nan"):
         project(z, confidence)
-    with pytest.raises(ConfigError, match="tol"):
-        project(np.zeros_like(z), confidence, tol=0.0)
+    z[0, 0] = 1e200
+    with pytest.raises(ConfigError, match=r"state 0, action 0.* is 1e\+200"):
+        project(z, confidence)
+    for tol in (0.0, np.nan, "a", None):
+        with pytest.raises(ConfigError, match="tol must be > 0"):
+            project(np.zeros_like(z), confidence, tol=tol)
+    z[0, 0] = np.nan
     projector = Projector(confidence)
     with pytest.raises(ConfigError, match="not finite"):
         projector.project(z)
@@ -245,6 +267,11 @@ def test_counts_give_equation_10():
     assert confidence.radius[0, 0] == pytest.approx(expected, rel=1e-12)
     assert confidence.radius[2, 0] >= 2.0
     np.testing.assert_allclose(confidence.p_bar.toarray()[0], [0, 0.75, 0.25, 0])
+    for wrong in (-1.0, np.nan, np.inf):
+        with pytest.raises(ModelError, match="counts must be finite numbers >= 0"):
+            confidence_from_counts(
+                [0, 1, 1, 2], np.where(counts > 0, wrong, 0.0), episodes=1000, delta=0.1
+            )
     with pytest.raises(ConfigError, match="delta"):
         confidence_from_counts([0, 1, 1, 2], counts, episodes=1000, delta=1.0)
 

@@ -1,10 +1,12 @@
 """Sequences are replayable block by block, and know their hindsight averages exactly."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from tightrope import theory
-from tightrope.errors import ModelError
+from tightrope.errors import ConfigError, ModelError
 from tightrope.experiments.best_of_both_worlds import best_of_both_worlds
 from tightrope.planning.layered import margin, occupancy_of, plan_layered
 from tightrope.problems import adversarial, loop_free, sequences
@@ -179,3 +181,48 @@ def test_wrong_tables_are_named():
         )
     with pytest.raises(ModelError, match="rho must be in"):
         random_layered(rho=9.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: sequences.iid(R, channel="reward"), "channel must be 'rewards' or"),
+        (lambda: sequences.iid(R, channel="rewards", noise=np.nan), "noise must be a number >= 0"),
+        (lambda: sequences.iid(R, channel="rewards", noise="a"), "noise must be a number >= 0"),
+        (lambda: sequences.switching(R, R, 2.5, channel="rewards"), "period must be a whole"),
+        (lambda: sequences.drift(R, R, 0.5, channel="rewards"), "episodes must be a whole"),
+        (lambda: loop_free.ten_layers(num_layers=0), "num_layers must be a whole number >= 1"),
+        (lambda: loop_free.four_combinations(num_actions=0), "num_actions must be a whole number"),
+        (lambda: loop_free.four_combinations(num_constraints=-1), "num_constraints must be a"),
+        (lambda: loop_free.four_combinations(layers=(2, 3, 1)), "the first and the last layer"),
+        (lambda: make_problem("switching", foo=0), "problem 'switching' with {'foo': 0}: .*foo"),
+    ],
+)
+def test_wrong_parameters_are_named(make, words):
+    with pytest.raises((ModelError, ConfigError), match=words):
+        make()
+
+
+def test_custom_adversaries_count_by_what_they_do():
+    def made(function):
+        played = sequences.custom(function, R.shape, channel="rewards")
+        return loop_free.stochastic_problem(WORLD), played
+
+    def hashed(function):
+        problem, played = made(function)
+        return dataclasses.replace(problem, rewards=played).content_hash
+
+    def scaled(factor, table):
+        return lambda episode, q: factor * table
+
+    different = [
+        hashed(lambda episode, q: 0.5 * R),
+        hashed(lambda episode, q: 0.25 * R),
+        hashed(lambda episode, q, share=0.5: share * R),
+        hashed(lambda episode, q, share=0.25: share * R),
+        hashed(scaled(0.5, R)),
+        hashed(scaled(0.25, R)),
+        hashed(scaled(0.5, R2)),
+    ]
+    assert len(set(different)) == len(different)
+    assert hashed(scaled(0.5, R)) == hashed(scaled(0.5, R.copy()))

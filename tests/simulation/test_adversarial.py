@@ -337,6 +337,13 @@ def test_interval_regret_is_exact_in_short_runs(episodes, word):
     assert word in row["note"]
 
 
+def test_feedback_that_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match="shows every table in full"):
+        runner.run(PROBLEM, "pdgd-ops", episodes=5, feedback="bernoulli")
+    with pytest.raises(ConfigError, match=r"delta must be in \(0, 1\), got 'x'"):
+        runner.run(PROBLEM, "pdgd-ops", episodes=5, delta="x")
+
+
 def test_best_multiplier_is_the_optimums():
     result = runner.run(PROBLEM, "uc-o-gdps@best-multiplier", episodes=20, seed=0)
     np.testing.assert_allclose(

@@ -172,6 +172,8 @@ def confidence_from_counts(
     states = layers.size
     rows = _as_rows(counts, states)
     actions = rows.shape[0] // states
+    if not ((rows.data >= 0.0) & np.isfinite(rows.data)).all():
+        raise ModelError("counts must be finite numbers >= 0")
     visits = np.asarray(rows.sum(axis=1), dtype=np.float64)
     width = np.append(np.bincount(layers), 1)[layers + 1].repeat(actions)
     log_term = np.log(episodes * states * actions / delta)

@@ -33,6 +33,7 @@ from tightrope.types import FloatArray
 
 MAX_ROUNDS = 500
 MAX_STEPS = 100
+LARGEST = 1e100  # of the numbers of z, so that their squares can be added up
 ROUNDING = 1e-14
 """A gap below this, times 1 + ||z||, is rounding: no other solver could do better."""
 
@@ -192,7 +193,7 @@ def project(
     Parameters
     ----------
     z : (S, A)
-        Any finite numbers; those of the last layer and of actions that do not exist are not read.
+        Numbers up to 1e100; those of the last layer and of actions that do not exist are not read.
     confidence : Confidence
     tol : float > 0
         Wanted bound of the distance to the exact projection. Rounding sets the limit, about
@@ -222,10 +223,14 @@ def project(
     z = np.asarray(z, dtype=np.float64)
     if z.shape != confidence.shape:
         raise ConfigError(f"z has shape {z.shape}, expected {confidence.shape}")
-    if not np.isfinite(z[confidence.available]).all():
-        x, a = (int(i) for i in np.argwhere(~np.isfinite(z) & confidence.available)[0])
-        raise ConfigError(f"z of (state {x}, action {a}) is {z[x, a]}, expected a finite number")
-    if not tol > 0.0:
+    small = np.abs(z) <= LARGEST  # False for NaN
+    if not small[confidence.available].all():
+        x, a = (int(i) for i in np.argwhere(~small & confidence.available)[0])
+        raise ConfigError(
+            f"z of (state {x}, action {a}) is {z[x, a]}, expected a finite number of at most "
+            f"{LARGEST:g}"
+        )
+    if not isinstance(tol, int | float | np.number) or not tol > 0.0:
         raise ConfigError(f"tol must be > 0, got {tol!r}")
     if start is None:
         projector = Projector(confidence)

@@ -80,7 +80,7 @@ class AdversarialProblem:
 
     @property
     def content_hash(self) -> str:
-        """sha256 over the transitions and both sequences; a custom adversary counts by its name."""
+        """sha256 over the transitions and both sequences; of a custom adversary over its code."""
         digest = hashlib.sha256(self.loop_free.model.content_hash.encode())
         for sequence in (self.rewards, self.constraints):
             for item in fields(sequence):
@@ -88,7 +88,7 @@ class AdversarialProblem:
                 if isinstance(value, np.ndarray):
                     digest.update(np.ascontiguousarray(value).tobytes())
                 else:
-                    digest.update(getattr(value, "__qualname__", repr(value)).encode())
+                    digest.update(sequences.fingerprint(value).encode())
         return digest.hexdigest()
 
     @property

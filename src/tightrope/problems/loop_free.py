@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import ModelError
-from tightrope.model.layered import LayeredMDP, layered, unroll
+from tightrope.model.layered import LayeredMDP, layer_offsets, layered, unroll
 from tightrope.model.mdp import FiniteMDP
 from tightrope.problems import sequences
 from tightrope.problems.adversarial import AdversarialProblem
 from tightrope.problems.gridworlds import mars_rover
-from tightrope.types import FloatArray
+from tightrope.types import FloatArray, as_whole
 
 
 def random_layered(
@@ -49,7 +49,8 @@ def random_transitions(
     rng: np.random.Generator, layers: tuple[int, ...], num_actions: int, concentration: float
 ) -> FloatArray:
     """(S, A, S) Dirichlet rows into the next layer."""
-    offsets = np.concatenate([[0], np.cumsum(layers)])
+    offsets = layer_offsets(layers)
+    num_actions = as_whole(num_actions, "num_actions", 1)
     total = int(offsets[-1])
     out = np.zeros((total, num_actions, total))
     for k in range(len(layers) - 1):
@@ -68,6 +69,7 @@ def random_tables(
 ) -> tuple[FloatArray, FloatArray]:
     """Rewards (S, A) and constraints (m, S, A) with margin `rho`; `safe` (S,) are safe actions."""
     num_layers, total = len(layers) - 1, sum(layers)
+    num_constraints = as_whole(num_constraints, "num_constraints")
     if not 0.0 < rho <= num_layers:
         raise ModelError(f"rho must be in (0, L] = (0, {num_layers}], got {rho}")
     floor = -rho / num_layers
@@ -203,6 +205,7 @@ def ten_layers(
     world's optimum needs boldness of at least 1/2 in the first half, which in the second leaves a
     violation that grows with T; rho/(L + rho) needs 1/(L + 1), which does not.
     """
+    num_layers = as_whole(num_layers, "num_layers", 1)
     worlds = {"relief": (0.0, -1.0), "trap": (0.0, 1.0)}
     if second_half not in worlds:
         raise ModelError(f"second_half must be one of {sorted(worlds)}, got {second_half!r}")

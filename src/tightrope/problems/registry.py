@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tightrope.errors import unknown_name
+from tightrope.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from tightrope.model.mdp import FiniteMDP
@@ -163,7 +163,7 @@ PROBLEMS: dict[str, Problem] = {
 
 
 def make_problem(name: str, **parameters: Any) -> FiniteMDP:
-    """The model of a named problem; ConfigError with the nearest name if there is none.
+    """The model of a named problem; ConfigError for an unknown name or parameter.
 
     >>> make_problem("mars-rover", capacity=0.2).capacities
     array([0.2])
@@ -171,4 +171,10 @@ def make_problem(name: str, **parameters: Any) -> FiniteMDP:
     if name not in PROBLEMS:
         raise unknown_name("problem", name, PROBLEMS)
     module, _, function = PROBLEMS[name].home.partition(":")
-    return getattr(importlib.import_module(module), function)(**parameters)
+    made = getattr(importlib.import_module(module), function)
+    if not parameters:
+        return made()
+    try:
+        return made(**parameters)
+    except TypeError as error:
+        raise ConfigError(f"problem '{name}' with {parameters}: {error}") from error

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import ModelError
-from tightrope.types import FloatArray, IntArray
+from tightrope.types import FloatArray, IntArray, as_whole
 
 BLOCK = 256  # episodes that share one generator
 
@@ -72,7 +72,9 @@ def make(kind: str, tables: Any, *, channel: str, **parameters: Any) -> TableSeq
 
     Raises ModelError, with the place, if a table is out of range or has the wrong shape.
     """
-    low, high = {"rewards": (0.0, 1.0), "constraints": (-1.0, 1.0)}[channel]
+    if channel not in ("rewards", "constraints"):
+        raise ModelError(f"channel must be 'rewards' or 'constraints', got {channel!r}")
+    low, high = (0.0, 1.0) if channel == "rewards" else (-1.0, 1.0)
     stack = np.array(tables, dtype=np.float64)
     wanted = 3 if channel == "rewards" else 4
     if stack.ndim != wanted:
@@ -90,10 +92,12 @@ def make(kind: str, tables: Any, *, channel: str, **parameters: Any) -> TableSeq
     if not (stack[..., -1, :] == 0).all():
         raise ModelError(f"{kind} {channel}: the last state x_L must have zeros")
     for name, least in (("period", 1), ("episodes", 0)):
-        if parameters.get(name, 1) < least:
-            raise ModelError(f"{kind} {channel}: {name} must be >= {least}, got {parameters[name]}")
-    if parameters.get("noise", 0.0) < 0:
-        raise ModelError(f"{kind} {channel}: noise must be >= 0, got {parameters['noise']}")
+        if name in parameters:
+            where = f"{kind} {channel}: {name}"
+            parameters[name] = as_whole(parameters[name], where, least)
+    noise = parameters.get("noise", 0.0)
+    if not isinstance(noise, int | float | np.number) or not 0.0 <= noise < np.inf:
+        raise ModelError(f"{kind} {channel}: noise must be a number >= 0, got {noise!r}")
     if kind == "draw":
         law = np.asarray(parameters.get("probabilities"), dtype=np.float64)
         if law.shape != (len(stack),) or (law < 0).any() or abs(law.sum() - 1) > 1e-12:
@@ -151,6 +155,26 @@ def custom(
 ) -> TableSequence:
     """Your own adversary: (episode, q_t) -> a table of `shape`, checked at every episode."""
     return make("custom", np.zeros((1, *shape)), channel=channel, function=function)
+
+
+def fingerprint(function: Any) -> str:
+    """What tells one adversary's function from another: its code, defaults and what it closes over.
+
+    What it reads elsewhere, such as a global table or an attribute, is not looked at.
+    """
+    if isinstance(function, np.ndarray):
+        return f"{function.shape}{function.tobytes().hex()}"
+    if isinstance(function, tuple):
+        return f"({','.join(map(fingerprint, function))})"
+    if isinstance(function, int | float | complex | str | bytes | None):
+        return repr(function)
+    code = getattr(function, "__code__", function if hasattr(function, "co_code") else None)
+    if code is None:
+        return f"{type(function).__module__}.{type(function).__qualname__}"
+    cells = (cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
+    closure = tuple(getattr(value, "__code__", value) for value in cells)
+    parts = (code.co_consts, getattr(function, "__defaults__", None), closure)
+    return f"{code.co_qualname}{code.co_code.hex()}{code.co_names}{fingerprint(parts)}"
 
 
 def weights(sequence: TableSequence, first: int, count: int, seed: int) -> FloatArray:

@@ -156,6 +156,11 @@ def start(
     seeds = streams(seed)
     world: EpisodeWorld | StreamWorld | PointWorld | AdversarialWorld
     if isinstance(model, AdversarialProblem):
+        if feedback == "bernoulli":
+            raise ConfigError(
+                "a loop-free problem shows every table in full (feedback 'mean'); 'bernoulli' "
+                "does not exist there"
+            )
         points = total if total <= SHORT_RUN else INTERVAL_POINTS
         world = AdversarialWorld(model, episodes=total, seed=seed, interval_points=points)
         optimum = hindsight_solution(model, total, seed) if optimum is None else optimum
