@@ -1,5 +1,8 @@
 """Finite models as Gymnasium environments: the same process, step by step."""
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -189,6 +192,17 @@ def test_every_problem_is_registered(problem):
     states, _ = many.reset(seed=1)
     assert states.shape == (3,)
     assert many.unwrapped.model.content_hash == env.unwrapped.model.content_hash
+
+
+def test_names_in_any_order_of_imports():
+    """Gymnasium reads no entry points, but a name may say what to import; ours are known to us."""
+    assert gymnasium.make("tightrope.adapter:tightrope/MachineReplacement-v0")
+    code = (
+        "import tightrope, gymnasium\n"
+        "from tightrope.io.gymnasium import named_environment\n"
+        "named_environment('tightrope/MachineReplacement-v0')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_parameters_of_a_problem_pass_through():

@@ -1,8 +1,9 @@
 """Finite models as Gymnasium environments, one or many at once, and a discretiser.
 
 ``import tightrope.adapter`` registers the problems: ``gymnasium.make("tightrope/MarsRover-v0")``,
-and so does ``import tightrope`` after ``import gymnasium``. ``gymnasium.make_vec`` makes copies
-that step in one NumPy pass.
+and so does ``import tightrope`` after ``import gymnasium``. Gymnasium >= 1.0 reads no entry points,
+but a name may say the module that registers it: ``tightrope.adapter:tightrope/MarsRover-v0`` works
+in any order of imports. ``gymnasium.make_vec`` makes copies that step in one NumPy pass.
 
 When an episode ends. The horizon of an episodic model is part of the task, so step H is a
 termination: nothing is earned after it and there is nothing to bootstrap. A discounted or total

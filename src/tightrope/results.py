@@ -277,6 +277,7 @@ def load_budgets(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def load_list(path: Path, what: str) -> list[dict[str, Any]]:
+    """A JSON file of a results folder; ResultError, with what would write one, if there is none."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:

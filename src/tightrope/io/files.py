@@ -16,6 +16,7 @@ MAX_BYTES = 2 * 2**30
 
 
 def too_large(path: str | Path, max_bytes: int) -> ModelError:
+    """The error for a file that unpacks to more than is allowed."""
     return ModelError(
         f"{path}: unpacks to more than {max_bytes:,} bytes; if that is meant, "
         "load(path, max_bytes=...) allows more"

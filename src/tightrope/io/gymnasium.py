@@ -9,6 +9,7 @@ criterion says how long an episode is.
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -312,6 +313,8 @@ def named_environment(env: Any) -> Any:
         return env
     import gymnasium
 
+    if env.startswith("tightrope/"):
+        importlib.import_module("tightrope.adapter")  # registers them
     try:
         return gymnasium.make(env)
     except gymnasium.error.Error as error:

@@ -45,6 +45,7 @@ def words_of_row(model: FiniteMDP, row: int) -> str:
 
 
 def check_available(model: FiniteMDP, available: Any) -> BoolArray:
+    """(S, A) booleans, every action by default; ModelError if a state has none."""
     shape = (model.num_states, model.num_actions)
     if available is None:
         return np.ones(shape, dtype=bool)
@@ -149,6 +150,7 @@ def check_next(
 
 
 def mean_of_next(model: FiniteMDP, values: FloatArray) -> FloatArray:
+    """Mean over next states of values (nnz,) that are stored beside the transitions."""
     rows = np.repeat(np.arange(model.indptr.size - 1), np.diff(model.indptr))
     mean = np.bincount(rows, weights=model.data * values, minlength=model.indptr.size - 1)
     return np.asarray(mean, dtype=np.float64).reshape(model.table_shape()[:-1])
@@ -262,6 +264,7 @@ def check_costs(
 
 
 def check_initial(model: FiniteMDP, initial: Any) -> FloatArray:
+    """The start law (S,), by default in state 0; ModelError unless it is a distribution."""
     if initial is None:
         out = np.zeros(model.num_states)
         out[0] = 1.0

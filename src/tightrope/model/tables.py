@@ -16,6 +16,7 @@ from tightrope.types import FloatArray, IntArray
 
 
 def labelled(kind: str, index: int, names: tuple[str, ...] | None) -> str:
+    """A state, action or cost for a message: its number, and its name if there are any."""
     return f"{kind} {index} '{names[index]}'" if names else f"{kind} {index}"
 
 
@@ -40,6 +41,7 @@ def real_array(values: Any, name: str) -> FloatArray:
 
 
 def check_names(names: Sequence[str] | None, count: int, label: str) -> tuple[str, ...] | None:
+    """The names as a tuple; ModelError unless they are `count` distinct ones."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -54,6 +56,7 @@ def check_names(names: Sequence[str] | None, count: int, label: str) -> tuple[st
 
 
 def check_known(given: Mapping[str, Any], names: Sequence[str], label: str) -> None:
+    """ModelError, with the nearest name, if a key is no name of a cost."""
     for name in given:
         if name not in names:
             hint = did_you_mean(name, names)
@@ -74,6 +77,7 @@ def by_name(values: Any, names: Sequence[str], label: str) -> Any:
 
 
 def as_sequence(values: Any, label: str, item: str) -> Any:
+    """The values themselves; ModelError unless they are a list, one `item` a cost."""
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ModelError(f"{label} is {values!r}, expected a list with one {item} per cost")
     return values
@@ -82,6 +86,7 @@ def as_sequence(values: Any, label: str, item: str) -> Any:
 def split_named_costs(
     costs: Mapping[str, Any], capacities: Any, cost_names: Sequence[str] | None
 ) -> tuple[list[str], Any, Any]:
+    """Names, tables and capacities of costs that were given by name."""
     names = list(costs)
     if cost_names is not None and list(cost_names) != names:
         raise ModelError("costs are a mapping with names: leave cost_names out")
@@ -103,6 +108,7 @@ def split_named_costs(
 
 
 def csr_from_parts(data: Any, indices: Any, indptr: Any, shape: Any) -> sp.csr_array:
+    """The CSR matrix of a model file's parts; ModelError where they do not fit together."""
     given = real_array(shape, "transitions_shape").ravel()
     shape = tuple(int(n) for n in given if n.is_integer())
     whole = len(shape) == given.size and len(shape) in (3, 4)
@@ -138,6 +144,7 @@ class CsrTable(sp.csr_array):
 
 
 def is_staged(transitions: Any) -> bool:
+    """Whether transitions have one table a step."""
     if sp.issparse(transitions):
         shape = getattr(transitions, "table_shape", None)
         return shape is not None and len(shape) == 4
@@ -145,6 +152,7 @@ def is_staged(transitions: Any) -> bool:
 
 
 def leading_table_shape(rewards: Any, available: Any, costs: Any) -> tuple[int, int] | None:
+    """(S, A) of the first table that was given, None without any."""
     for table in (rewards, costs, available):
         if table is not None and np.ndim(table) >= 2:
             return np.shape(table)[-2], np.shape(table)[-1]
@@ -246,6 +254,7 @@ def next_values(values: Any, name: str, axes: str | None) -> Any:
 
 
 def axis_order(shape: tuple[int, ...], axes: str | None) -> str:
+    """'sas' or 'ass', as said or as the shape shows; ModelError where both fit."""
     first, second, third = shape[-3:]
     if axes is not None:
         order = "".join(c for c in str(axes).lower() if c.isalpha()).removeprefix("h")
@@ -265,6 +274,7 @@ def axis_order(shape: tuple[int, ...], axes: str | None) -> str:
 
 
 def first_duplicate(matrix: sp.csr_array) -> int:
+    """The first row in which a column stands twice."""
     same = (np.diff(matrix.indices) == 0) & (
         np.diff(np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))) == 0
     )

@@ -161,6 +161,7 @@ def course_of(model: FiniteMDP) -> Course:
 
 
 def stop_values(course: Course) -> FloatArray:
+    """What stopping is worth: 0 where it is allowed, otherwise minus infinity."""
     return np.where(course.can_stop, 0.0, -np.inf)
 
 
