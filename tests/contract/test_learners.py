@@ -1,6 +1,7 @@
 """What every registered learner must keep, generated from its declared traits."""
 
 import dataclasses
+import importlib
 import json
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from tightrope.errors import ConfigError
 from tightrope.learners.protocol import state_arrays
 from tightrope.learners.registry import LEARNERS, get_learner, make_config, presets_of
-from tightrope.model.policy import check_policy
+from tightrope.model.policy import DeterministicPolicy, check_policy
+from tightrope.planning import evaluate, plan
 from tightrope.problems.loop_free import four_combinations
 from tightrope.problems.null import with_null_action
 from tightrope.problems.registry import make_problem
@@ -123,6 +125,89 @@ def test_presets_are_known_and_theory_is_labelled(name):
     assert model is not None
 
 
+@pytest.mark.parametrize("num_costs", [0, 1, 2])
+@pytest.mark.parametrize("name", ALL)
+def test_any_number_of_costs_or_a_refusal(name, num_costs):
+    """The traits say which: `constraints` is any number (budgets: one or more)."""
+    traits = get_learner(name).traits
+    if "full-information" in traits:
+        return  # the next test
+    sizes = {"num_states": 4, "num_actions": 2, "horizon": 3}
+    model = make_problem("random-cmdp", num_costs=num_costs, **sizes)
+    models = [with_null_action(model) if "null-action" in traits else model]
+    if "stream" in traits:
+        stream = model.replace(criterion="average", capacities=[0.9] * num_costs)
+        models = [*models, stream] if "episodic" in traits else [stream]
+    for one in models:
+        if "constraints" not in traits and num_costs:
+            with pytest.raises(
+                ConfigError, match=f"no constraints, the problem has m = {num_costs}"
+            ):
+                runner.start(one, name, episodes=12)
+        elif "null-action" in traits and not num_costs:
+            with pytest.raises(ConfigError, match="budgets"):
+                runner.start(one, name, episodes=12)
+        elif "constraints" in traits:  # the others run without costs in every test above
+            s = runner.start(one, name, episodes=12)
+            runner.advance(s)
+            columns = runner.finish(s).columns
+            assert np.isfinite(columns["regret"]).all()
+            assert sum(key.startswith("violation_plus") for key in columns) == num_costs
+
+
+def remember(state, model, n):
+    """Give a state n visits of every pair in the model's exact proportions."""
+    P, rewards = model.dense(), model.rewards
+    S, A = rewards.shape
+    if hasattr(state, "counts"):
+        c = state.counts
+        c.visits[:] = n
+        c.start = np.arange(S * A, dtype=np.int64) * S
+        c.stop = c.start + S
+        c.successors = np.tile(np.arange(S, dtype=np.int32), S * A)
+        c.tallies, c.p_hat = np.rint(n * P).astype(np.int64).ravel(), P.ravel().copy()
+        c.reward_sums[:], c.cost_sums[:] = n * rewards, n * model.costs
+    elif hasattr(state, "moves"):
+        state.visits[:], state.moves[:] = n, n * P
+        if hasattr(state, "sums"):
+            state.sums[0], state.room[:] = n * rewards, 0
+        else:
+            state.reward_sums[:] = n * rewards
+    else:
+        rows = state.features.reshape(S * A, -1)
+        state.gram += n * rows.T @ rows
+        state.reward_sum += n * rows.T @ rewards.ravel()
+        state.successor_sum += n * rows.T @ P.reshape(S * A, S)
+
+
+def planners():
+    """Learners that plan in an estimated model: those whose State holds one."""
+    for name in ALL:
+        module = importlib.import_module(LEARNERS[name].home.partition(":")[0])
+        if "full-information" not in get_learner(name).traits and hasattr(module, "State"):
+            fields = {item.name for item in dataclasses.fields(module.State)}
+            if fields & {"counts", "moves", "gram"}:
+                yield name
+
+
+@pytest.mark.parametrize("name", list(planners()))
+def test_fed_with_huge_exact_counts_it_plays_optimally(name):
+    model, _ = case(name)
+    # the multipliers of Algorithm 2 take small steps, and are carried from episode to episode
+    length = 300 if name == "conrl-lagrangian" else 1
+    s = runner.start(model, name, episodes=max(length, LENGTH["episodic"]), seed=1)
+    remember(s.state, s.model, 10**9)
+    runner.advance(s, length)
+    policy = s.learner.policy(s.state)
+    if name == "olsvi-fh":  # its plan is for an artificial episode; at the start all of it is left
+        policy = DeterministicPolicy(policy.actions[0])
+    share = 1.0 - getattr(s.config, "epsilon", 0.0)  # of its budgets that conrl-knapsack plans with
+    optimum = plan(s.model.replace(capacities=share * s.model.capacities))
+    found = evaluate(s.model, policy)
+    assert found.value == pytest.approx(optimum.value, abs=1e-6)
+    assert found.costs == pytest.approx(optimum.costs, abs=1e-6)
+
+
 @pytest.mark.parametrize("num_constraints", [0, 1, 3])
 @pytest.mark.parametrize(
     "name",
@@ -149,7 +234,5 @@ def test_loop_free_problems_with_any_number_of_constraints(name, num_constraints
 
 @pytest.mark.parametrize("name", ALL)
 def test_module_lists_its_deviations(name):
-    import importlib
-
     module = importlib.import_module(LEARNERS[name].home.partition(":")[0])
     assert "Deviations" in module.__doc__

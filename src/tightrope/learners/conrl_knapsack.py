@@ -109,8 +109,10 @@ def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
 def check(spec: ProblemSpec, config: Config) -> None:
     """What ConRL asks, budgets, an epsilon in [0, 1), and a null action."""
     conrl.check_problem(spec, "conrl-knapsack")
-    if spec.num_costs == 0 or len(config.budgets) != spec.num_costs:
-        raise ConfigError(f"got {len(config.budgets)} budgets, expected m = {spec.num_costs} >= 1")
+    if spec.num_costs == 0:
+        raise ConfigError("conrl-knapsack keeps budgets of costs, and the problem has no cost")
+    if len(config.budgets) != spec.num_costs:
+        raise ConfigError(f"got {len(config.budgets)} budgets, expected m = {spec.num_costs}")
     if (spec.signs < 0).any():
         raise ConfigError("budgets bound costs from above: this problem has a '>=' cost")
     for name, budget in zip(spec.cost_names, config.budgets):
