@@ -41,7 +41,7 @@ def policies(rng):
 
 
 @pytest.mark.parametrize("kind", ["fixed", "random"])
-@pytest.mark.parametrize("rule", ["steps", "visits", "determinant"])
+@pytest.mark.parametrize("rule", ["steps", "visits", "ahead", "determinant"])
 @pytest.mark.parametrize("bernoulli", [False, True])
 def test_roll_stream_equals_its_twin(kind, rule, bernoulli):
     rng = np.random.default_rng(3)
@@ -50,13 +50,15 @@ def test_roll_stream_equals_its_twin(kind, rule, bernoulli):
     uniforms = rng.random((400, 5))
     outputs = []
     for roll in (stream.roll_stream, stream_np.roll_stream):
-        visits = np.full((S, A), 4) if rule == "visits" else np.zeros((0, 0), dtype=np.int64)
+        counted = rule in ("visits", "ahead")
+        visits = np.full((S, A), 4) if counted else np.zeros((0, 0), dtype=np.int64)
         inverse = np.eye(D) / 20 if rule == "determinant" else np.zeros((0, 0))
         ratio = np.ones(1)
         out = np.zeros(401, np.int32), np.zeros(400, np.int32), np.zeros(400), np.zeros((400, 2))
         done = roll(
-            2, 1, *table, *parts, bernoulli, uniforms, visits, features, inverse, ratio, *out
-        )
+            2, 1, *table, *parts, bernoulli, uniforms, visits, rule == "ahead", features,
+            inverse, ratio, *out,
+        )  # fmt: skip
         outputs.append((*done, *out, visits, inverse, ratio))
     for ours, theirs in zip(*outputs):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
@@ -72,8 +74,9 @@ def test_determinant_rule_stops_where_the_determinant_doubles():
     table = policies(rng)["random"]
     none = np.zeros((0, 0), dtype=np.int64)
     steps, stopped = stream.roll_stream(
-        0, 0, *table, *parts, False, rng.random((400, 3)), none, features, inverse, ratio, *out
-    )
+        0, 0, *table, *parts, False, rng.random((400, 3)), none, False, features, inverse,
+        ratio, *out,
+    )  # fmt: skip
     phi = features[out[0][:steps], out[1][:steps]]
     before = np.linalg.det(gram + phi[:-1].T @ phi[:-1]) / np.linalg.det(gram)
     after = np.linalg.det(gram + phi.T @ phi) / np.linalg.det(gram)

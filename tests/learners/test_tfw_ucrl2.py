@@ -64,7 +64,7 @@ def test_gradient_is_that_of_the_objective():
 
 @pytest.mark.parametrize("m", [1, 2])
 def test_epochs_end_where_the_rules_say(m):
-    """Step by step, from the definition: doubling, or gradient changes above the threshold."""
+    """Step by step, from the definition: the next pair's doubling, or the gradient's threshold."""
     base = tr.problems.random_cmdp(4, 2, horizon=3, num_costs=m, seed=1)
     model = tr.FiniteMDP(
         transitions=base.dense(), axes="sas", rewards=base.rewards, costs=base.costs,
@@ -76,13 +76,13 @@ def test_epochs_end_where_the_rules_say(m):
     rng = np.random.default_rng(3)
     s, mean, visits = 0, np.zeros(1 + m), np.zeros((4, 2))
     start, start_visits, changed = tfw_ucrl2.gradients(mean[None], config, spec)[0], visits, 0.0
-    t, epoch, by_threshold = 0, 1, 0
+    t, epoch, by_threshold, passed_over = 0, 1, 0, 0
     while t < 600:
         policy, stop = tfw_ucrl2.policy(state), tfw_ucrl2.horizon(state)
         states, actions, rewards, costs = [s], [], [], []
         room = stop.counts.copy()
         ended = False
-        while len(actions) < stop.number and room.min() > 0:
+        while len(actions) < stop.number and room[s, policy.actions[s]] > 0:
             assert not ended, "played on after the epoch's end"
             a = policy.actions[s]
             actions.append(a)
@@ -93,11 +93,14 @@ def test_epochs_end_where_the_rules_say(m):
             mean = mean + (np.concatenate([[rewards[-1]], costs[-1]]) - mean) / t
             visits = visits + np.eye(8)[2 * s + a].reshape(4, 2)
             changed += np.linalg.norm(tfw_ucrl2.gradients(mean[None], config, spec)[0] - start)
-            doubled = ((visits - start_visits) >= np.maximum(1, start_visits)).any()
-            ended = bool(doubled or changed > 0.05)
-            by_threshold += bool(ended and not doubled)
+            new = visits - start_visits
             s = int(rng.choice(4, p=model.dense()[s, a]))
             states.append(s)
+            a = policy.actions[s]
+            doubled = new[s, a] >= max(1, start_visits[s, a])
+            passed_over += bool((new >= np.maximum(1, start_visits)).any() and not doubled)
+            ended = bool(doubled or changed > 0.05)
+            by_threshold += bool(ended and not doubled)
         from tightrope.learners.protocol import Experience
 
         seen = Experience(
@@ -112,6 +115,48 @@ def test_epochs_end_where_the_rules_say(m):
             start_visits, changed = visits, 0.0
         assert state.epoch == epoch
     assert by_threshold > 3
+    assert passed_over > 10  # counts that doubled and ended nothing, as another pair was next
+
+
+def test_radii_after_cheung(monkeypatch):
+    """sqrt(2 x log / N) + 3 log / N, intervals clipped to [0, 1], feedback at its better end."""
+    caught = {}
+
+    def plan(p_hat, radius, rewards, available, values, tolerance, most):
+        caught.update(p_hat=p_hat, radius=radius, rewards=rewards)
+        return np.zeros(4, np.int32), np.zeros(4), 0.0, 0.0, 1
+
+    monkeypatch.setattr(tfw_ucrl2, "interval_value_iteration", plan)
+    base = tr.problems.random_cmdp(4, 2, horizon=3, num_costs=1, seed=1)
+    model = tr.FiniteMDP(
+        transitions=base.dense(), axes="sas", rewards=base.rewards, costs=base.costs,
+        capacities=[0.1], criterion=tr.Average(),
+    )  # fmt: skip
+    config = tfw_ucrl2.Config(radius="cheung", delta=0.05, coefficient=0.5)
+    state = tfw_ucrl2.init(model.spec(), config)
+    rng = np.random.default_rng(0)
+    state.visits = rng.integers(0, 900, (4, 2)).astype(float)
+    state.visits[0, 0] = 0.0
+    state.moves = state.visits[:, :, None] * rng.dirichlet(np.ones(4), (4, 2))
+    state.sums = state.visits * rng.random((2, 4, 2))
+    state.mean, state.time = np.array([0.2, 0.7]), 5_000
+    tfw_ucrl2._start_epoch(state)
+    K, S, A, t = 2, 4, 2, 5_000
+    log_v, log_p = np.log(12 * K * S * A * t**2 / 0.05), np.log(12 * K * S * S * A * t**2 / 0.05)
+    gradient = np.array([0.5, 0.1 - 0.7]) / 2
+    assert state.gradient == pytest.approx(gradient)
+    for s in range(S):
+        for a in range(A):
+            n = state.visits[s, a]
+            ends = (1.0, 0.0)
+            if n:
+                p, v = state.moves[s, a] / n, state.sums[:, s, a] / n
+                wide = np.sqrt(2 * p * log_p / n) + 3 * log_p / n
+                assert caught["radius"][s, a] == pytest.approx(np.minimum(wide, 1.0))
+                far = np.sqrt(2 * v * log_v / n) + 3 * log_v / n
+                ends = (min(1.0, v[0] + far[0]), max(0.0, v[1] - far[1]))
+            assert caught["rewards"][s, a] == pytest.approx(gradient @ ends)
+    assert (caught["radius"][0, 0] == 1.0).all()
 
 
 def test_it_plays_mars_rover_as_one_stream():

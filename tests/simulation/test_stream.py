@@ -106,6 +106,21 @@ def test_visit_doubling(model, table):
     assert len(limited.actions) == 5
 
 
+def test_visits_left(model, table):
+    """Stops before the pair that has none left; others may have run out on the way."""
+    fixed = DeterministicPolicy(table.argmax(axis=1))
+    counts = np.full((4, 3), 7.0)
+    counts[3] = 2.0
+    seen, _ = world(model).play(fixed, Stop("visits-left", 10**6, counts), 10**6)
+    visits = np.zeros((4, 3))
+    np.add.at(visits, (seen.states[:-1], seen.actions), 1)
+    assert (visits <= counts).all()
+    last = seen.states[-1]
+    assert visits[last, fixed.actions[last]] == counts[last, fixed.actions[last]]
+    limited, _ = world(model).play(fixed, Stop("visits-left", 5, 100 * counts), 10**6)
+    assert len(limited.actions) == 5
+
+
 def test_what_it_refuses(model, table):
     steps = Stop("steps", 5)
     with pytest.raises(ModelError, match="not available"):

@@ -60,7 +60,8 @@ def brantley_figure_1(*, quick: bool = False) -> Experiment:
                 )
             )
     steps = 1_500 if quick else STREAM_STEPS
-    arms.append(Arm(problem="mars-rover-stream", learner="tfw-ucrl2", episodes=steps))
+    stream = "tfw-ucrl2@paper-experiments"
+    arms.append(Arm(problem="mars-rover-stream", learner=stream, episodes=steps, feedback="mean"))
     return Experiment(name="brantley-figure-1", arms=tuple(arms), seeds=2 if quick else 10)
 
 

@@ -24,6 +24,7 @@ def roll_stream(
     bernoulli,
     uniforms,
     visits_left,
+    ahead,
     features,
     inverse,
     ratio,
@@ -37,9 +38,9 @@ def roll_stream(
     actions (P, S): what a policy of period P does, or (0, 0) and cumulative_policy (P, S, A) holds
     cumulative probabilities (1 from the last possible action on). uniforms (n, 2): action, next
     state; (n, 3 + m) with Bernoulli rewards and costs. visits_left (S, A) counts down and stops at
-    0, or has size 0. inverse (d, d) and ratio (1,) follow the Gram matrix of features (S, A, d)
-    and stop when its determinant has doubled, or have size 0. The arrays of both rules are
-    updated, so a later call goes on.
+    0, or has size 0; with `ahead` it stops before a pair that has none left. inverse (d, d) and
+    ratio (1,) follow the Gram matrix of features (S, A, d) and stop when its determinant has
+    doubled, or have size 0. The arrays of both rules are updated, so a later call goes on.
     """
     number = uniforms.shape[0]
     num_costs = consumes.shape[0]
@@ -58,6 +59,8 @@ def roll_stream(
             action = 0
             while uniforms[t, 0] >= cumulative_policy[phase, state, action]:
                 action += 1
+        if ahead and visits_left[state, action] <= 0:
+            return t, True
         row = state * num_actions + action
         low, high = start[row], stop[row] - 1
         draw = uniforms[t, 1]
@@ -82,7 +85,7 @@ def roll_stream(
         stopped = False
         if count_visits:
             visits_left[state, action] -= 1
-            stopped = visits_left[state, action] <= 0
+            stopped = not ahead and visits_left[state, action] <= 0
         if follow_gram:
             width = 0.0
             for i in range(dimension):

@@ -27,7 +27,7 @@ import numpy as np
 from tightrope.errors import ResultError
 from tightrope.types import FloatArray, IntArray
 
-StopKind = Literal["episodes", "steps", "visit-doubling", "determinant-doubling"]
+StopKind = Literal["episodes", "steps", "visit-doubling", "visits-left", "determinant-doubling"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Stop:
     ``episodes``: `number` episodes. ``steps``: `number` steps of a single stream.
     ``visit-doubling``: until some pair has been visited, since the update, as often as
     `counts` (S, A) says (at least once), at most `number` steps.
+    ``visits-left``: until the pair that would be played next has been visited, since the update, as
+    often as `counts` (S, A) says, at most `number` steps.
     ``determinant-doubling``: until det(Gram) has doubled, at most `number` steps;
     `counts` is then the (d, d) Gram matrix at the update.
     """

@@ -8,17 +8,23 @@ The stream's mean feedback w = (reward, costs) is to maximise a concave objectiv
     g(w) = (1/K) (coefficient * w_0 - 1/2 ||max(w - target, 0)||^2),   K = 1 + m,
 
 with target = (1, capacities per step). An epoch plays the optimistic policy for the scalar reward
-grad g(w) . v(s, a); it ends when a pair's count doubles, or when the gradient's changes since the
-epoch's start add up to more than the threshold.
+grad g(w) . v(s, a); it ends when the pair to be played next has been visited in it as often as in
+all epochs before, or when the gradient's changes since its start add up to more than the threshold.
+
+What is said below of "the program" is the published program of [CON]'s authors. Cheung's paper was
+not at hand: what is said of it is not checked against its text.
 
 Deviations:
 1. The threshold is tested at the ends of stretches that are too short to pass it within, and step
    by step near it: the same epochs.
 2. Extended value iteration runs on the half-lazy chain, so that periodic models converge.
-3. `radius` = 'program' is the radius of the published program of [CON]'s authors, not Cheung's.
-4. `radius` = 'cheung' has the form of an empirical Bernstein radius, but its constants and what is
-   under its logarithms were NOT compared with Cheung's text: take it for a theory-shaped radius.
-   No theorem is claimed for it; `guarantee` is None for every configuration, `theory` included.
+3. `radius` = 'program' is the radius that the program was run with, not Cheung's; 'cheung' is its
+   other one, after Cheung. The program's pairs without a visit have the uniform law in place of an
+   estimate, and at t = 1 a radius below 1; here every law and feedback in [0, 1] is allowed them.
+4. Cheung takes any concave g with a gradient; here g is the one above, the program's. The reward's
+   target 1 is never exceeded by a mean of rewards in [0, 1].
+5. The program shows the learner the conditional means of the feedback: `feedback='mean'`.
+6. No theorem is claimed, for no configuration.
 """
 
 from __future__ import annotations
@@ -46,8 +52,9 @@ class Config:
     ----------
     delta : float in (0, 1)
     radius : 'cheung' or 'program'
-        ``sqrt(2 x log / N) + 3 log / N``, unchecked (deviation 4), or
-        ``max(sqrt(x log(t+1) / N), log(t+1) / N)``, clipped to [0, 1].
+        ``sqrt(2 x log / N) + 3 log / N`` with log = log(12 K S A t^2 / delta) for feedback and
+        log(12 K S^2 A t^2 / delta) for transitions, or
+        ``max(sqrt(x log(t+1) / N), log(t+1) / N)``; intervals are clipped to [0, 1].
     radius_scale : float >= 0
         Multiplies the radii.
     coefficient : float >= 0
@@ -79,7 +86,7 @@ class Config:
 
 
 def theory(spec: ProblemSpec, steps: int, delta: float) -> Config:
-    """The unchecked radii (deviation 4). The reward's coefficient only chooses g."""
+    """The radii after Cheung (deviation 3). The reward's coefficient only chooses g."""
     return Config(delta=delta)
 
 
@@ -111,7 +118,7 @@ class State:
     mean: FloatArray  #: (K,) running mean of the feedback
     gradient: FloatArray  #: (K,) at the epoch's start
     changed: float  #: sum of the gradient's changes in this epoch
-    room: FloatArray  #: (S, A) visits left before a count doubles
+    room: FloatArray  #: (S, A) visits left before a count has doubled
     values: FloatArray  #: (S,)
     actions: IntArray  #: (S,)
     iterations: int
@@ -149,7 +156,7 @@ def policy(state: State) -> DeterministicPolicy:
 
 
 def horizon(state: State) -> Stop:
-    """Until a count doubles, at most for as long as the gradient cannot pass the threshold.
+    """Until the next pair has no visits left, or the gradient could pass the threshold.
 
     Feedback in [0, 1] moves the mean by at most 1/t a step, the gradient by sqrt(m)/(K t): n steps
     add at most ``n d + n^2 slope / 2`` to its changes, d being the present one.
@@ -159,11 +166,11 @@ def horizon(state: State) -> Stop:
     present = float(np.linalg.norm(_gradient(state) - state.gradient))
     slope = math.sqrt(K) / (K * t)
     steps = (math.sqrt(present**2 + 2 * slope * max(left, 0.0)) - present) / slope
-    return Stop("visit-doubling", int(min(max(1.0, steps), LONGEST)), counts=state.room)
+    return Stop("visits-left", int(min(max(1.0, steps), LONGEST)), counts=state.room)
 
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
-    """Add what was seen; start an epoch if a count has doubled or the gradient has moved."""
+    """Add what was seen; start an epoch at the next pair's doubling or at the threshold."""
     e, spec = experience, state.spec
     feedback = np.column_stack([e.rewards, e.costs])
     n = len(feedback)
@@ -181,7 +188,8 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         np.add.at(state.sums[i], (e.states[:-1], e.actions), feedback[:, i])
     state.visits += seen
     state.room -= seen
-    if state.room.min() <= 0 or state.changed > _threshold(state):
+    last = int(e.states[-1])
+    if state.room[last, state.actions[last]] <= 0 or state.changed > _threshold(state):
         _start_epoch(state)
     return state, {
         "epochs": float(state.epoch),
@@ -218,12 +226,12 @@ def _start_epoch(state: State) -> None:
     number = np.maximum(1.0, state.visits)
     seen = state.visits > 0
     v_hat, p_hat = state.sums / number, state.moves / number[:, :, None]
-    sizes = spec.num_states * spec.num_actions
+    sizes = state.mean.size * spec.num_states * spec.num_actions
     if config.radius == "program":
         logs = (math.log(t + 1),) * 2
     else:
         logs = (
-            math.log(12 * state.mean.size * sizes * t * t / config.delta),
+            math.log(12 * sizes * t * t / config.delta),
             math.log(12 * sizes * spec.num_states * t * t / config.delta),
         )
     v_radius = np.where(seen, _radius(config, v_hat, number, logs[0]), 1.0)
@@ -249,7 +257,7 @@ def _radius(config: Config, x: FloatArray, number: FloatArray, log: float) -> Fl
 
 
 def guarantee(config: Config) -> None:
-    """None is claimed, for no configuration: see deviation 4."""
+    """None is claimed, for no configuration."""
 
 
 LEARNER = Learner(

@@ -429,6 +429,10 @@ class World:
         while len(actions) < min(limit, stop.number) and not stopped:
             state = states[-1]
             action = _action(_component(policy, 0), len(actions), state, rng)
+            if stop.kind == "visits-left":
+                assert stop.counts is not None
+                if visits[state, action] >= stop.counts[state, action]:
+                    break
             after, pay, paid, ended, cut = self.step([self._first], [action])
             self._check(pay[0], paid[0], f"state {state}")
             if cut[0] and not ended[0]:

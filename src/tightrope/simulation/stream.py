@@ -176,6 +176,7 @@ class StreamWorld:
                 self.feedback == "bernoulli",
                 uniforms,
                 visits,
+                stop.kind == "visits-left",
                 features,
                 inverse,
                 ratio,
@@ -193,6 +194,8 @@ class StreamWorld:
         """Visits left, features and inverse Gram matrix for the kernel; empty where not needed."""
         if stop.kind == "visit-doubling" and stop.counts is not None:
             return np.maximum(1, stop.counts).astype(np.int64), NO_POLICY, NO_TABLE
+        if stop.kind == "visits-left" and stop.counts is not None:
+            return stop.counts.astype(np.int64), NO_POLICY, NO_TABLE
         if stop.kind == "determinant-doubling" and stop.counts is not None:
             if self._features is None:
                 self._features = np.array(features_of(self._spec))

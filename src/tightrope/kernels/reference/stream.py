@@ -17,6 +17,7 @@ def roll_stream(
     bernoulli,
     uniforms,
     visits_left,
+    ahead,
     features,
     inverse,
     ratio,
@@ -34,6 +35,8 @@ def roll_stream(
             action = actions[phase, state]
         else:
             action = np.searchsorted(cumulative_policy[phase, state], for_action, side="right")
+        if ahead and visits_left[state, action] <= 0:
+            return t, True
         row = state * num_actions + action
         place = start[row] + np.searchsorted(
             cumulative[start[row] : stop[row]], for_state, side="right"
@@ -46,7 +49,7 @@ def roll_stream(
         stopped = False
         if visits_left.size:
             visits_left[state, action] -= 1
-            stopped = visits_left[state, action] <= 0
+            stopped = not ahead and visits_left[state, action] <= 0
         if inverse.size:
             phi = features[state, action]
             width = phi @ inverse @ phi
