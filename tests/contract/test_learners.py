@@ -170,7 +170,7 @@ def remember(state, model, n):
     elif hasattr(state, "moves"):
         state.visits[:], state.moves[:] = n, n * P
         if hasattr(state, "sums"):
-            state.sums[0], state.room[:] = n * rewards, 0
+            state.sums[0], state.room[:], state.changed = n * rewards, n, np.inf  # plans anew
         else:
             state.reward_sums[:] = n * rewards
     else:

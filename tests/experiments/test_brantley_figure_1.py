@@ -82,6 +82,19 @@ def test_comparison_of_a_results_folder(tmp_path):
     assert "| conrl-a2c | 400 | 1.002 | 0.989 | 88 | not run |" in text
 
 
+def test_stream_beside_the_program():
+    """30 times the running averages, at the program's numbers of trajectories."""
+    rows = pd.concat(folder_rows("mars-rover-stream", "tfw-ucrl2", "paper-experiments", 2_970))
+    gain = 2.0402 / 30
+    lines = figure._stream_table(rows)
+    # regret k^2/100 an arm: 29.7 a step, twice as much for the second seed
+    assert lines[2].startswith("| 99 | 0.754 | 0.754 | ")
+    assert float(lines[2].split("|")[4].split("±")[0]) == pytest.approx(
+        30 * (gain - 1.5 * 29.7), abs=2e-3
+    )
+    assert lines[3] == "| optimum | 2.0402 | 0.3000 | 2.0402 | 0.3000 |"
+
+
 def test_hyper_parameters_of_the_arms():
     """The published ones where an arm bears their name, and Box's own on Box."""
     changes = {
