@@ -96,6 +96,23 @@ def test_bad_input():
         theory.zeta(setting(), -0.1)
 
 
+def test_the_worst_seed_is_found_row_by_row():
+    def row(quantity, measured, source=""):
+        return {"quantity": quantity, "measured": measured, "source": source}
+
+    tables = [
+        [row("rho", 2.0), row("reward / (T OPT)", 0.9), row("V_T", 3.0)],
+        [row("rho", 1.0), row("V_T", 5.0)],
+        [row("rho", None), row("reward / (T OPT)", 0.8), row("V_T", 4.0)],
+    ]
+    worst = {r["quantity"]: r["measured"] for r in theory.worst_of_seeds(tables)}
+    assert worst == {"rho": 1.0, "reward / (T OPT)": 0.8, "V_T": 5.0}
+    twice = [[row("x", 1.0, "a"), row("x", 1.0, "b")], [row("x", 2.0, "a"), row("x", 0.5, "b")]]
+    assert [(r["measured"], r["source"]) for r in theory.worst_of_seeds(twice)] == [
+        (2.0, "a"), (1.0, "b"),
+    ]  # fmt: skip
+
+
 def test_interval_regret_by_brute_force():
     world = random_layered(layers=(1, 3, 2, 1), seed=2)
     rng = np.random.default_rng(0)

@@ -433,7 +433,12 @@ def to_json(row: Row) -> dict[str, object]:
 def worst_of_seeds(tables: list[list[dict[str, object]]]) -> list[dict[str, object]]:
     """Row by row the seed with the largest measured value (the least of rho and of shares)."""
     out = []
-    for same in zip(*tables):
+    groups: dict[tuple[object, int], list[dict[str, Any]]] = {}
+    for table in tables:  # a row that only some seeds have is the worst of those
+        names = [row["quantity"] for row in table]
+        for i, row in enumerate(table):
+            groups.setdefault((names[i], names[:i].count(names[i])), []).append(row)
+    for same in groups.values():
         sign = -1.0 if str(same[0]["quantity"]).startswith(("reward", "rho")) else 1.0
         values = [r["measured"] for r in same]
         place = max(

@@ -231,6 +231,14 @@ def test_errors_of_the_averages_and_the_dual_regret_are_measured():
         assert rows[name].measured <= rows[name].bound
 
 
+def test_constants_of_another_length_prove_nothing():
+    learner, chosen = config(PROBLEM, "pdgd-ops@theory", episodes=60)
+    for episodes in (50, 60):
+        run = play(PROBLEM, learner, chosen, episodes=episodes, seed=0, interval_points=2)
+        rows = {row.quantity: row for row in bounds_of(run)}
+        assert rows["V_T"].proved == rows["R^P_T"].proved == (episodes == 60)
+
+
 def test_alpha_regret_is_the_regret_against_the_promised_share():
     result = runner.run(PROBLEM, "pdgd-ops", episodes=100, seed=0)
     row = next(row for row in result.bounds if row["quantity"] == "alpha-regret")

@@ -42,6 +42,11 @@ def _trivial(bound: float, setting: theory.Setting) -> str:
     return f"above L T = {top:g}, says nothing" if top < bound < math.inf else ""
 
 
+def _proved(run: AdversarialRun) -> bool:
+    """Whether the run had the theorem's constants, for its own T."""
+    return run.guarantee is not None and run.config.episodes == run.episodes
+
+
 def _optimum(run: AdversarialRun) -> Row:
     optimum = run.optimum.require_solved()
     assert optimum.value is not None
@@ -119,7 +124,7 @@ def _primal(run: AdversarialRun, setting: theory.Setting) -> list[Row]:
     interval = theory.weak_interval_regret(
         run.problem.loop_free, run.interval_ends, run.loss_sums, run.earned_sums
     )
-    config, proved = run.config, run.guarantee is not None
+    config, proved = run.config, _proved(run)
     if run.learner == "uc-o-reps":
         weight = 1.0 + 2.0 * float(run.state.multipliers.sum())
         eta = uc_o_reps.step_size(run.problem.spec(), config, run.state.episodes)
@@ -179,7 +184,7 @@ def _primal_dual(run: AdversarialRun, setting: theory.Setting) -> list[Row]:
     assert optimum is not None
     rho, warning = _margin(run)
     eta = pdgd_ops.dual_step(problem.spec(), config, run.episodes)
-    proved = run.guarantee is not None and config.episodes == run.episodes
+    proved = _proved(run)
     feasible = rho > 0.0
     holds = feasible and theory.condition_2(setting, rho)
     about = f"rho = {rho:.6g}, Condition 2 {'holds' if holds else 'fails'}"
