@@ -129,3 +129,5 @@ def test_files_that_are_no_policies(tmp_path, raw):
         load_policy(path)
     with pytest.raises(FileNotFoundError):
         load_policy(tmp_path / "absent.npz")
+    with pytest.raises(ModelError, match="expected a policy to save, got a NoneType"):
+        save_policy(path, None)

@@ -156,6 +156,10 @@ def test_plan_evaluate_run_and_simulate_say_what_they_take(rover):
             tr.evaluate(rover, policy)
         with pytest.raises(ModelError, match=message):
             tr.simulate(rover, policy, episodes=1)
+        with pytest.raises(ModelError, match=message):
+            tr.policy_table(rover, policy)
+    with pytest.raises(ConfigError, match="expected a Gymnasium environment, got a NoneType"):
+        tr.learn(None, "conrl", episodes=1, horizon=2)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,9 @@ def check_policy(policy: Policy, available: BoolArray, horizon: int | None) -> N
 
 
 def save_policy(path: str | Path, policy: Policy) -> None:
-    """Write a policy to an ``.npz`` file (arrays only, never pickled)."""
+    """Write a policy to an ``.npz`` file (arrays only, never pickled); ModelError if it is none."""
+    if not isinstance(policy, Policy):
+        raise ModelError(f"expected a policy to save, got a {type(policy).__name__}")
     parts = policy.components if isinstance(policy, MixturePolicy) else (policy,)
     weights = policy.weights if isinstance(policy, MixturePolicy) else np.ones(1)
     arrays: dict[str, np.ndarray] = {"weights": weights}

@@ -13,6 +13,7 @@ from tightrope.model.policy import (
     MixturePolicy,
     Policy,
     StochasticPolicy,
+    check_policy,
     probabilities,
 )
 from tightrope.planning.criteria import discounted_visits, evaluate_stationary, frequencies
@@ -78,12 +79,12 @@ def parts_of(model: FiniteMDP, policy: Policy, stage: int | None = None) -> list
     and costs the same. Only under the average criterion there may be none; then the parts are those
     of the mixture. With a `stage` the parts are those of that step of an episode alone.
     """
-    if stage is not None:
-        steps = model.criterion.horizon if isinstance(model.criterion, Episodic) else 0
-        if not 0 <= stage < steps:
-            raise ConfigError(
-                f"stage must be a step of an episode, from 0, got {stage} of {model.criterion}"
-            )
+    steps = model.criterion.horizon if isinstance(model.criterion, Episodic) else 0
+    check_policy(policy, model.available, steps or None)
+    if stage is not None and not 0 <= stage < steps:
+        raise ConfigError(
+            f"stage must be a step of an episode, from 0, got {stage} of {model.criterion}"
+        )
     one = _one_policy(model, policy)
     if one is None:
         assert isinstance(policy, MixturePolicy)

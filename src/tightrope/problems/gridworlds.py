@@ -6,7 +6,7 @@ import numpy as np
 
 from tightrope.errors import ModelError
 from tightrope.model.mdp import FiniteMDP
-from tightrope.types import Average, Episodic, FloatArray, as_whole
+from tightrope.types import Average, Episodic, FloatArray, as_number, as_whole
 
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 MOVE_NAMES = ("up", "down", "left", "right")
@@ -242,7 +242,7 @@ def _slippery(
     *, num_states, target, slip, reward, cost, horizon, capacity, start, goal, state_names
 ) -> FiniteMDP:  # fmt: skip
     """A model whose chosen move is replaced by a uniformly random one with probability `slip`."""
-    if not 0.0 <= slip <= 1.0:
+    if not 0.0 <= as_number(slip, "slip") <= 1.0:
         raise ModelError(f"slip must be in [0, 1], got {slip}")
     as_whole(horizon, "horizon", 1)
     shortest = _steps_to(goal, start, target)

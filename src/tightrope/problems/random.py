@@ -8,7 +8,7 @@ from tightrope.errors import ConfigError
 from tightrope.model.mdp import FiniteMDP
 from tightrope.planning.episodic import backward_induction
 from tightrope.planning.evaluation import policy_values
-from tightrope.types import Episodic, FloatArray, as_whole
+from tightrope.types import Episodic, FloatArray, as_number, as_whole
 
 SPREAD = 0.1  # the capacities lie between the costs of the optima at (1 -+ SPREAD) times a price
 
@@ -96,7 +96,7 @@ def _capacities(model: FiniteMDP, slack: float | None) -> FloatArray:
             "the capacities of this seed and size cannot bind with slack: what pays most costs "
             "least; take more states or actions, or another seed"
         )
-    wanted = 0.5 * largest if slack is None else slack
+    wanted = 0.5 * largest if slack is None else as_number(slack, "slack")
     if not 0 < wanted <= largest:
         raise ConfigError(
             f"slack must be in (0, {largest:.6g}] for this seed and size, got {wanted:.6g}"

@@ -247,6 +247,8 @@ class World:
     """One environment, or several copies of one, with states and actions as numbers."""
 
     def __init__(self, env: Any, costs: Mapping[str, Cost] | None, stream: bool, seed: int) -> None:
+        if not hasattr(env, "reset"):
+            raise ConfigError(f"expected a Gymnasium environment, got a {type(env).__name__}")
         self.env, self.stream = env, stream
         self.copies = int(getattr(env, "num_envs", 0))  # 0: a single environment
         spaces = env if not self.copies else None
