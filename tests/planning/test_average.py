@@ -306,6 +306,22 @@ def test_bounds_hold_in_fractions_and_solved_is_right_however_slow_mixing_is():
     assert solved > 0.8 * 3 * 30
 
 
+@pytest.mark.parametrize("solver", GAIN_SOLVERS)
+@pytest.mark.parametrize("slow", [1e-6, 1e-12, 1e-15])
+def test_a_choice_between_ends_is_seen_and_certified_however_slow_the_way(solver, slow):
+    # states 0 and 1 alternate until one leaks to 2 (gain 1) or 3 (gain 0), 3 or 2 to 1 or 1 to 3
+    table = np.zeros((4, 2, 4))
+    table[0, :, 1] = 1.0
+    table[1, 0] = [1 - 4 * slow, 0.0, slow, 3 * slow]
+    table[1, 1] = [1 - 4 * slow, 0.0, 3 * slow, slow]
+    table[2, :, 2] = table[3, :, 3] = 1.0
+    rewards = np.array([[5.0, 5.0], [5.0, 5.0], [1.0, 1.0], [0.0, 0.0]])
+    solution = plan(average(table, rewards, initial=[1.0, 0.0, 0.0, 0.0]), solver=solver)
+    assert solution.value == pytest.approx(0.75, abs=1e-14)
+    assert solution.status is Status.SOLVED
+    assert solution.lower_bound <= 0.75 <= solution.upper_bound
+
+
 @pytest.mark.parametrize("solver", COST_SOLVERS)
 @pytest.mark.parametrize("slow", [1e-9, 1e-12, 1e-15])
 def test_a_capacity_where_mixing_is_slow(solver, slow):

@@ -10,7 +10,6 @@ Multichain models are the general case: the optimal gain may differ between stat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,18 +31,18 @@ from tightrope.model.structure import leading_to, maximal_end_components, pair_o
 from tightrope.planning import lp
 from tightrope.planning.stopping import (
     EPS,
+    LARGE_ROUNDING,
     Rows,
     collapse,
     compose,
+    refine,
     solve_stopping,
     upper_values,
 )
 from tightrope.types import BoolArray, FloatArray, IntArray
 
 APERIODIC_STEP = 0.9  # of the change; 1 would never settle on periodic models
-REFINEMENTS = 12  # of an evaluation, at most
-ROUNDING = 64  # rounding errors of the rewards up to which an evaluation is not refined,
-LARGE_ROUNDING = 4096  # the same where a refinement costs more
+ROUNDING = 64  # rounding errors of the rewards up to which an evaluation is not refined
 
 
 class Frame(NamedTuple):
@@ -233,40 +232,15 @@ def evaluated(frame: Frame, rewards: FloatArray, actions: IntArray) -> Evaluated
                 more[moving] = solve(left[moving, None])[:, 0]
             return more
 
-        _refine(gains, gain_low, missing, correct, 0.0)
+        refine(gains, gain_low, missing, correct, 0.0)
 
     def left_over() -> FloatArray:
         return differences(frame, rewards, gains, bias, bias_low)[0][states, actions]
 
     rounding = ROUNDING if states.size <= DENSE_LIMIT else LARGE_ROUNDING
     room = rounding * EPS * max(float(np.abs(pays).max()), 1e-300)
-    _refine(bias, bias_low, left_over, lambda left: evaluate(left[:, None])[1][:, 0], room)
+    refine(bias, bias_low, left_over, lambda left: evaluate(left[:, None])[1][:, 0], room)
     return Evaluated(gains, gain_low, bias, bias_low)
-
-
-def _refine(
-    high: FloatArray,
-    low: FloatArray,
-    missing: Callable[[], FloatArray],
-    correct: Callable[[FloatArray], FloatArray],
-    room: float,
-) -> None:
-    """Iterative refinement of ``high + low`` in place, as long as it halves what is missing."""
-    left = missing()
-    for _ in range(REFINEMENTS):
-        size = float(np.abs(left).max())
-        if size <= room:
-            return
-        before = high.copy(), low.copy()
-        more = low + correct(left)
-        total = high + more
-        low[:] = more - (total - high)
-        high[:] = total
-        left = missing()
-        if not np.abs(left).max() < 0.5 * size:
-            if not np.abs(left).max() < size:
-                high[:], low[:] = before
-            return
 
 
 def by_policy_iteration(

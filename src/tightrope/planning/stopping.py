@@ -9,19 +9,23 @@ not stop surely can only come out if going round pays (Bertsekas and Tsitsiklis 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from tightrope.errors import ModelError
-from tightrope.model.chain import solve_part
+from tightrope.kernels import average as kernels
+from tightrope.model.chain import DENSE_LIMIT, part_solver
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.structure import leading_to
 from tightrope.types import BoolArray, FloatArray, IntArray
 
 EPS = float(np.finfo(np.float64).eps)
 STOP = -1
+REFINEMENTS = 12  # of an evaluation, at most
+LARGE_ROUNDING = 4096  # rounding errors up to which large evaluations are not refined
 
 
 class Rows(NamedTuple):
@@ -36,6 +40,7 @@ class Stopping(NamedTuple):
     """A solved stopping problem."""
 
     values: FloatArray  #: (n,)
+    low: FloatArray  #: (n,) what of them does not fit into one float
     choice: IntArray  #: (n,) index into the rows, or STOP
     endless: int | None  #: a state that a paying round trip never leaves, if there is one
     iterations: int
@@ -89,14 +94,32 @@ def surely_stopping(rows: Rows, can_stop: BoolArray) -> IntArray:
         alive = reached > 0
 
 
+def left_over(
+    rows: Rows, pays: FloatArray, high: FloatArray, low: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(R,) ``pays + P v - v`` for ``v = high + low``, and bounds of its rounding errors."""
+    out, error = np.empty(pays.size), np.empty(pays.size)
+    start, stop = (x.astype(np.int64) for x in (rows.matrix.indptr[:-1], rows.matrix.indptr[1:]))
+    indices = rows.matrix.indices.astype(np.int32)
+    level = np.zeros(high.size)
+    kernels.differences(
+        start, stop, indices, rows.matrix.data, rows.owner, pays, level, high, low, out, error
+    )
+    return out, error
+
+
 def evaluate_choice(
     rows: Rows, pays: FloatArray, stop: FloatArray, choice: IntArray
-) -> tuple[FloatArray, int | None]:
-    """Values of fixed choices; `pays` (R, c), `stop` (n, c). Names a state that never stops."""
-    values = np.where((choice == STOP)[:, None], stop, 0.0)
+) -> tuple[FloatArray, FloatArray, int | None]:
+    """Values of fixed choices as the sum of two floats; or a state that never stops.
+
+    Large processes are refined only as far as the rounding errors of one step; where stopping takes
+    1e12 steps, these add up.
+    """
+    high, low = np.where(choice == STOP, stop, 0.0), np.zeros(stop.size)
     moving = np.flatnonzero(choice >= 0)
     if not moving.size:
-        return values, None
+        return high, low, None
     chain = rows.matrix[choice[moving]]
     ends = (choice == STOP).astype(float)
     while True:
@@ -105,14 +128,52 @@ def evaluate_choice(
             break
         ends[moving[more]] = 1.0
     if (ends == 0).any():
-        return values, int(np.flatnonzero(ends == 0)[0])
-    stopping = np.flatnonzero(choice == STOP)
-    into = chain[:, stopping]
+        return high, low, int(np.flatnonzero(ends == 0)[0])
+    into = chain[:, np.flatnonzero(choice == STOP)]
     leave = np.asarray(into.sum(axis=1)).ravel()
     square = sp.csr_array(chain[:, moving])
-    right = pays[choice[moving]] + into @ stop[stopping]
-    values[moving] = solve_part(square, np.arange(moving.size), leave, right)
-    return values, None
+    solve = part_solver(square, np.arange(moving.size), leave, proved=False)
+    chosen = Rows(chain, moving, rows.pairs[choice[moving]])
+    due = pays[choice[moving]]
+
+    def missing() -> FloatArray:
+        return left_over(chosen, due, high, low)[0]
+
+    def correct(left: FloatArray) -> FloatArray:
+        more = np.zeros(stop.size)
+        more[moving] = solve(left[:, None])[:, 0]
+        return more
+
+    high[moving] = solve((due + into @ stop[choice == STOP])[:, None])[:, 0]
+    large = moving.size > DENSE_LIMIT
+    scale = float(np.abs(due).max()) + float(np.abs(high).max())
+    refine(high, low, missing, correct, LARGE_ROUNDING * EPS * scale if large else 0.0)
+    return high, low, None
+
+
+def refine(
+    high: FloatArray,
+    low: FloatArray,
+    missing: Callable[[], FloatArray],
+    correct: Callable[[FloatArray], FloatArray],
+    room: float,
+) -> None:
+    """Iterative refinement of ``high + low`` in place, as long as it halves what is missing."""
+    left = missing()
+    for _ in range(REFINEMENTS):
+        size = float(np.abs(left).max())
+        if size <= room:
+            return
+        before = high.copy(), low.copy()
+        more = low + correct(left)
+        total = high + more
+        low[:] = more - (total - high)
+        high[:] = total
+        left = missing()
+        if not np.abs(left).max() < 0.5 * size:
+            if not np.abs(left).max() < size:
+                high[:], low[:] = before
+            return
 
 
 def solve_stopping(rows: Rows, pays: FloatArray, stop: FloatArray) -> Stopping:
@@ -129,50 +190,65 @@ def solve_stopping(rows: Rows, pays: FloatArray, stop: FloatArray) -> Stopping:
     ModelError
         If some state cannot stop surely.
     """
-    size = stop.size
     choice = surely_stopping(rows, np.isfinite(stop))
     if (choice == -2).any():
         raise ModelError(f"from state {int(np.flatnonzero(choice == -2)[0])} nothing surely ends")
-    scale = max(float(np.abs(pays).max(initial=0.0)), 1e-300)
     finite_stop = np.where(np.isfinite(stop), stop, 0.0)
     seen = set()
     iterations = 0
     while True:
-        values, endless = evaluate_choice(rows, pays[:, None], finite_stop[:, None], choice)
-        values = values[:, 0]
+        high, low, endless = evaluate_choice(rows, pays, finite_stop, choice)
         iterations += 1
         if endless is not None:
-            return Stopping(values, choice, endless, iterations)
-        best, which = best_rows(rows, pays + rows.matrix @ values, size)
-        which = np.where(stop >= best, STOP, which)
-        best = np.maximum(best, stop)
-        slack = 8 * EPS * (scale + np.abs(values).max(initial=0.0))
-        better = best > values + slack
+            return Stopping(high, low, choice, endless, iterations)
+        more, error = left_over(rows, pays, high, low)
+        chosen = choice[choice >= 0]
+        slack = error + 2.0 * float((np.abs(more) + error)[chosen].max(initial=0.0))
+        best, which = best_rows(rows, np.where(more > slack, more, -np.inf), stop.size)
+        sooner = (stop - high) - low
+        ends = (choice != STOP) & (sooner > 8 * EPS * np.abs(high).max()) & (sooner >= best)
+        better = np.isfinite(best) | ends
         seen.add(choice.tobytes())
-        new = np.where(better, which, choice)
+        new = np.where(ends, STOP, np.where(better, which, choice))
         if not better.any() or new.tobytes() in seen:
-            return Stopping(values, choice, None, iterations)
+            return Stopping(high, low, choice, None, iterations)
         choice = new
 
 
 def upper_values(rows: Rows, pays: FloatArray, stop: FloatArray) -> FloatArray:
     """(n,) certified upper bounds of the optimal values.
 
-    With `extra` paid per step, values V of the richer problem satisfy ``V >= pays + P V`` with
-    `extra` to spare, so rounding cannot break it; then V bounds every policy that stops surely.
-    Returns +inf where no `extra` up to the size of the payments will do (going round pays).
+    A vector V with ``V >= pays + P V`` and ``V >= stop`` bounds every policy that stops surely. So
+    that rounding cannot break that, V has a little more than the values: `extra` for each step that
+    the longest policy among the best ones takes. Returns +inf where no `extra` will do (going round
+    pays, or costs next to nothing).
     """
-    scale = float(np.abs(pays).max(initial=0.0))
-    scale += float(np.abs(stop[np.isfinite(stop)]).max(initial=0.0))
-    extra = 64 * EPS * max(scale, 1e-300)
-    while extra <= max(scale, 1e-300):
-        richer = solve_stopping(rows, pays + extra, stop)
-        if richer.endless is None:
-            best, _ = best_rows(rows, pays + rows.matrix @ richer.values, stop.size)
-            if (np.maximum(best, stop) <= richer.values).all():
-                return richer.values
-        extra *= 16.0
-    return np.full(stop.size, np.inf)
+    nothing = np.full(stop.size, np.inf)
+    found = solve_stopping(rows, pays, stop)
+    if found.endless is not None:
+        return nothing
+    finite = np.isfinite(stop)
+    scale = max(float(np.abs(pays).max(initial=0.0)), float(np.abs(stop[finite]).max()), 1e-250)
+    more, error = left_over(rows, pays, found.values, found.low)
+    chosen = found.choice[found.choice >= 0]
+    least = 4.0 * float((np.abs(more) + error)[chosen].max(initial=0.0))
+    for margin in (1e-9, 1e-12, 1e-15):
+        near = more >= -margin * scale
+        tied = Rows(rows.matrix[near], rows.owner[near], rows.pairs[near])
+        ends = np.where(stop >= found.values - margin * scale, 0.0, -np.inf)
+        times = solve_stopping(tied, np.ones(tied.owner.size), ends)
+        if times.endless is not None:
+            continue
+        extra = max(least, 1e-28 * scale)
+        while extra <= scale:
+            added = found.low + extra * times.values
+            high = found.values + added
+            low = added - (high - found.values)
+            over, error = left_over(rows, pays, high, low)
+            if (over + error <= 0).all() and ((high - stop) + low >= 0).all():
+                return np.nextafter(high + low, np.inf)
+            extra *= 16.0
+    return nothing
 
 
 def compose(
