@@ -268,6 +268,8 @@ def test_a_margin_that_is_not_positive_is_said():
     assert any(f"rho = -{WORLD.num_layers} <= 0" in text for text in result.notes)
     fine = runner.run(PROBLEM, "pdgd-ops@theory", episodes=40, seed=0)
     assert fine.notes == []
+    none = runner.run("impossibility-relief", "pdgd-ops@theory", episodes=40, seed=0)
+    assert [text.split(":")[0] for text in none.notes] == ["rho = 0 <= 0"]
 
 
 def test_rho_of_a_custom_adversary_comes_from_what_it_played(tmp_path, monkeypatch):

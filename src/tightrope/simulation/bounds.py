@@ -169,11 +169,12 @@ def _margin(run: AdversarialRun) -> tuple[float, str]:
         return math.nan, f"rho is not known: {error}"
     if plan.status is not Status.SOLVED:
         return math.nan, f"rho is not known: its program is {plan.status.sentence}"
-    if plan.value > 0.0:
-        return plan.value, ""
+    rho = plan.value if abs(plan.value) > 1e-12 else 0.0  # less is rounding
+    if rho > 0.0:
+        return rho, ""
     each = "on average" if problem.constraints.stochastic else "in every episode"
-    return plan.value, (
-        f"rho = {plan.value:.6g} <= 0: no policy keeps every constraint strictly {each}, so zeta, "
+    return rho, (
+        f"rho = {rho:.6g} <= 0: no policy keeps every constraint strictly {each}, so zeta, "
         "alpha and every bound that needs them do not exist"
     )
 
