@@ -90,3 +90,10 @@ def test_bad_input(riverswim, spec):
             riverswim.replace(rewards=2.0 * riverswim.rewards).spec(knowledge={"span": 12.0}),
             config,
         )
+
+
+def test_a_solver_that_goes_in_circles_tries_again():
+    """At one update it does, at a node that has a point: once pruned as if it had none."""
+    run = tr.run("riverswim", "fopo", steps=45, seed=3, delta=0.05)
+    assert run.updates >= 18
+    assert run.notes == []

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.errors import UndeclaredError
+from tightrope.errors import ConfigError, UndeclaredError
 from tightrope.estimation.assumptions import Estimates, estimate
 from tightrope.learners.baselines import UNIFORM, UniformConfig
+from tightrope.learners.presets import PRESETS
 from tightrope.learners.protocol import Learner, Stop
 from tightrope.model.chain import mixing_time, policy_chain, sigma, stationary
 from tightrope.model.features import feature_map_of, features_of, rows_at
@@ -60,6 +61,19 @@ def checked_config(
                 f"{error.name} = {value:.6g} is an estimate from {STEPS:,} steps of the uniform "
                 "policy; over all policies it can be worse, so no theorem covers this run"
             )
+        except ConfigError as error:
+            own = _presets_with(learner, "mixing_time")
+            if own and "finite mixing time" in str(error):
+                raise ConfigError(f"{error}; a preset that sets it: {', '.join(own)}") from None
+            raise
+
+
+def _presets_with(learner: Learner, field: str) -> list[str]:
+    """Presets of the learner that give a number for a field."""
+    known = PRESETS.get(learner.name, {}).items()
+    return [
+        f"{learner.name}@{name}" for name, values in known if isinstance(values.get(field), float)
+    ]
 
 
 def unmet_assumptions(
