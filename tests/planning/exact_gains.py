@@ -42,19 +42,30 @@ def gains_of(rows, pays, labels):
     return gains
 
 
-def best_gain(model):
-    """The largest gain from the initial law; a row's diagonal is what the others leave."""
+def every_policy(model, rewards):
+    """The gains (S,) of every deterministic policy; a row's diagonal is what the others leave."""
     table = model.dense()
     exact = [[[Fraction(float(x)) for x in row] for row in rows] for rows in table]
     for s, rows in enumerate(exact):
         for row in rows:
             row[s] = 1 - sum(x for j, x in enumerate(row) if j != s)
     states = range(model.num_states)
-    best = None
     for actions in itertools.product(*(np.flatnonzero(row) for row in model.available)):
         labels = chain_classes(sp.csr_array(table[list(states), list(actions)]))
-        pays = [Fraction(float(model.rewards[s, actions[s]])) for s in states]
-        gains = gains_of([exact[s][actions[s]] for s in states], pays, labels.tolist())
-        best = gains if best is None else [max(pair) for pair in zip(best, gains)]
+        pays = [Fraction(float(rewards[s, actions[s]])) for s in states]
+        yield gains_of([exact[s][actions[s]] for s in states], pays, labels.tolist())
+
+
+def mean(model, gains):
     start = [Fraction(float(x)) for x in model.initial]
-    return sum(x * g for x, g in zip(start, best)) / sum(start)
+    return sum(x * g for x, g in zip(start, gains)) / sum(start)
+
+
+def every_gain(model, rewards):
+    """The gain from the initial law of every deterministic policy."""
+    return [mean(model, gains) for gains in every_policy(model, rewards)]
+
+
+def best_gain(model):
+    """The largest gain from the initial law, where each start may have its own policy."""
+    return mean(model, [max(gains) for gains in zip(*every_policy(model, model.rewards))])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from tests.planning.exact_gains import best_gain
+from tests.planning.exact_gains import best_gain, every_gain
 from tests.random_models import random_stationary
 
 from tightrope import FiniteMDP
@@ -304,6 +304,36 @@ def test_bounds_hold_in_fractions_and_solved_is_right_however_slow_mixing_is():
                 assert solution.gap <= 1e-9
             solved += solution.status is Status.SOLVED
     assert solved > 0.8 * 3 * 30
+
+
+def test_constrained_optima_in_fractions_where_mixing_is_slow():
+    rng = np.random.default_rng(3)
+    checked = 0
+    for seed in range(24):
+        model = blocks_model(seed, 1e15)
+        if model.num_states > 4:
+            continue
+        costs = rng.random((1, *model.rewards.shape))
+        model = model.replace(costs=costs, capacities=[rng.uniform(0.3, 0.7)])
+        points = list(zip(every_gain(model, model.rewards), every_gain(model, costs[0])))
+        limit = Fraction(float(model.capacities[0]))
+        kept = [point for point in points if point[1] <= limit]
+        best = max((gain for gain, _ in kept), default=None)
+        for (gain, cost), (more, above) in itertools.product(kept, points):
+            if above > limit:  # the mixture of two policies that costs the capacity
+                best = max(best, gain + (more - gain) * (limit - cost) / (above - cost))
+        for solver in ("lp", "policy-iteration"):
+            solution = plan(model, solver=solver)
+            if best is None:
+                assert solution.status is Status.INFEASIBLE, (seed, solver)
+                continue
+            checked += 1
+            assert solution.status is Status.SOLVED, (seed, solver)
+            assert solution.value == pytest.approx(float(best), abs=2e-9)
+            assert solution.upper_bound >= best
+            assert solution.gap <= 1e-9
+            assert solution.costs[0] <= model.capacities[0] + 1e-9
+    assert checked > 10
 
 
 @pytest.mark.parametrize("solver", GAIN_SOLVERS)

@@ -200,14 +200,16 @@ def engine_of(frame: Frame, solver: str, tolerance: float, max_sweeps: int) -> E
     def program() -> constrained.Flow:
         limits = model.capacities * model.signs
         flow = flow_program(frame, rewards, costs, limits, model.initial)
-        policy = None
-        if flow.status is Status.SOLVED:
+        policy, status = None, flow.status
+        if status is Status.UNBOUNDED:  # a mean is not: coefficients below 1e-9 were left out
+            status = Status.NOT_CONVERGED
+        if status is Status.SOLVED:
             policy = StochasticPolicy(flow_table(frame, flow.frequency, flow.passing))
         mixed = rewards - np.tensordot(flow.multipliers, costs, axes=1)
         bound = mean_bound(model, gain_upper(frame, mixed, flow.bias), 1.0)
         bound += mixing_error(1.0, flow.multipliers)
         return constrained.Flow(
-            flow.status,
+            status,
             policy,
             flow.multipliers,
             bound + float(flow.multipliers @ limits),

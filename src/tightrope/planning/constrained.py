@@ -17,7 +17,7 @@ from tightrope.planning.generation import Respond, generate
 from tightrope.planning.solution import LeastViolation, Solution
 from tightrope.types import FloatArray
 
-SAME = 1e-9  # relative distance from the bound at which a stationary policy is taken
+SAME = 1e-9  # excess, and relative gap at the most, at which a stationary policy is taken
 SWITCH = (
     "no single stationary policy found earns this: draw one of the policies at the start, or follow"
     " one policy that switches once, for good"
@@ -77,6 +77,7 @@ def plan(
     limits = model.capacities * signs
     scale = np.where(engine.scale > 0, engine.scale, 1.0)
     upper, start, weight = np.inf, np.zeros(model.num_costs), 1.0
+    near = min(SAME, 0.9 * tolerance)
     single = {"stationary": True, "must_switch": None}
     if solver == "lp":
         flow = engine.program()
@@ -86,12 +87,14 @@ def plan(
             if least is not None:
                 return _infeasible(model, least, solver, started, statistics)
             start, weight = 1.0 / scale[1:], 0.0
+        elif flow.status is Status.NOT_CONVERGED and engine.least is None:
+            pass  # the program failed, as it may where mixing is slow: responses exist
         elif flow.status is not Status.SOLVED:
             none = np.full(model.num_costs, np.nan)
             return _answer(model, flow.status, solver, None, none, np.inf, started, statistics)
         else:
             upper, start = flow.upper, flow.multipliers
-            if _within(model, flow.policy, upper, scale):
+            if _within(model, flow.policy, upper, scale, near):
                 statistics.update(single)
                 return _answer(
                     model, Status.SOLVED, solver, flow.policy, start, upper, started, statistics
@@ -102,7 +105,7 @@ def plan(
         scale,
         multipliers=start,
         reward_weight=weight,
-        tolerance=tolerance,
+        tolerance=0.9 * tolerance,  # of the master; the policy is evaluated once more
     )
     statistics["dynamic_programs"] = found.programs
     if found.status is Status.INFEASIBLE:
@@ -117,19 +120,24 @@ def plan(
     statistics.update(single)
     if isinstance(policy, MixturePolicy):
         one: Policy | None = engine.stationary(policy)
-        if solver != "lp" and not _within(model, one, upper, scale):
+        if solver != "lp" and not _within(model, one, upper, scale, near):
             one = engine.program().policy
-        if one is not None and _within(model, one, upper, scale):
+        if one is not None and _within(model, one, upper, scale, near):
             policy = one
         else:
             statistics.update(stationary=False, must_switch=SWITCH)
-    return _answer(
+    answer = _answer(
         model, found.status, solver, policy, found.multipliers, upper, started, statistics
     )
+    if answer.status is Status.SOLVED and not answer.gap <= tolerance:
+        answer = dataclasses.replace(answer, status=Status.NOT_CONVERGED)
+    return answer
 
 
-def _within(model: FiniteMDP, policy: Policy | None, upper: float, scale: FloatArray) -> bool:
-    """Whether a policy keeps the capacities and earns the bound, but for rounding."""
+def _within(
+    model: FiniteMDP, policy: Policy | None, upper: float, scale: FloatArray, near: float
+) -> bool:
+    """Whether a policy keeps the capacities, and is `near` the bound (a relative gap)."""
     if policy is None:
         return False
     try:
@@ -137,7 +145,7 @@ def _within(model: FiniteMDP, policy: Policy | None, upper: float, scale: FloatA
     except ModelError:  # a total criterion's flow whose policy does not end
         return False
     excess = (model.signs * (costs - model.capacities) / scale[1:]).max()
-    return bool(excess <= SAME and value >= upper - SAME * max(1.0, abs(upper)))
+    return bool(excess <= SAME and upper - value <= near * max(1.0, abs(value)))
 
 
 def _answer(
