@@ -118,7 +118,7 @@ def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[P
                 _level(axes, level, word)
             for i, arm in enumerate(arms):
                 own = _of_arm(rows, arm).to_pandas()
-                colour, label = COLOURS[i], group_name(arm["learner"], arm["preset"])
+                colour, label = COLOURS[i % len(COLOURS)], group_name(arm["learner"], arm["preset"])
                 if problem == "mars-rover-stream":
                     colour = "0.45"
                 theirs = [
@@ -154,7 +154,7 @@ def draw_figure_1(folder: Path, table: pa.Table, meta: dict[str, Any]) -> list[P
             0.5, 0.003, "crosses: the authors' own program; panel C is another problem than A",
             ha="center", va="bottom", fontsize=7, color="0.35",
         )  # fmt: skip
-        figure.tight_layout(rect=(0, 0.09, 1, 1))
+        figure.tight_layout(rect=(0, 0.025 + 0.022 * -(-len(entries) // 3), 1, 1))
         return _save(figure, folder / "figures" / "figure-1")
 
 
