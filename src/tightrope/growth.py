@@ -1,4 +1,4 @@
-"""What learning single streams costs: regret along the run, seconds and memory, and their growth.
+"""What learning single streams costs: regret along the run, seconds, bytes of state, their growth.
 
 `growth.csv` has a row a problem, learner and T (experiments may run several, see
 `tightrope.slopes`): regret at T with the half width of its 95% interval; the slope of log regret on
