@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -214,3 +216,23 @@ def test_average_goes_on_with_policy_iteration(monkeypatch):
     assert again.solver == "value-iteration, policy-iteration"
     np.testing.assert_allclose(again.value, found.value, atol=1e-9)
     assert plan(model, solver="value-iteration", max_sweeps=30).status.value == "not_converged"
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("slow", [1e-3, 1e-9, 1e-12])
+def test_bounds_hold_in_fractions_where_mixing_and_discounting_are_slow(solver, slow):
+    """Two states that hardly meet, discount 1 - slow (nearly): values are known in fractions."""
+    discount = 1.0 - slow
+    table = np.zeros((2, 2, 2))
+    table[0], table[1] = [1 - slow, slow], [3 * slow, 1 - 3 * slow]
+    model = discounted(table, [[1.0, 1.0], [0.0, 1e-3]], discount, axes="sas", initial=[1.0, 0.0])
+    solution = plan(model, solver=solver, **({"max_sweeps": 500} if "value" in solver else {}))
+    gamma, up, down = Fraction(discount), Fraction(table[0, 0, 1]), Fraction(table[1, 0, 0])
+    first, second = Fraction(1), Fraction(1e-3)
+    # (1 - gamma + gamma up) v0 - gamma up v1 = first, and the like for state 1
+    a, b = 1 - gamma + gamma * up, 1 - gamma + gamma * down
+    exact = (first * b + gamma * up * second) / (a * b - gamma * up * gamma * down)
+    assert Fraction(solution.lower_bound) <= exact <= Fraction(solution.upper_bound)
+    if solver == "policy-iteration":
+        assert solution.status is Status.SOLVED
+        assert solution.value == pytest.approx(float(exact), rel=1e-12)

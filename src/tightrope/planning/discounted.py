@@ -51,9 +51,9 @@ def plan_discounted(
     tolerance : relative gap at which the answer counts as solved
     max_sweeps : of value iteration
 
-    'auto' is policy iteration for up to 300 states, then value iteration; where that has not
-    converged, as happens near discount 1 and with slow mixing, policy iteration goes on from there,
-    and ``statistics['policy_iterations']`` says so.
+    'auto' is policy iteration for up to 300 states, then value iteration; where that or the program
+    has not converged, as happens near discount 1 and with slow mixing, policy iteration goes on
+    from there, and ``statistics['policy_iterations']`` says so.
 
     Examples
     --------
@@ -73,14 +73,21 @@ def plan_discounted(
     if solver == "lp":
         everywhere = np.full(model.num_states, 1.0 / model.num_states)
         flow = flow_program(model, everywhere, model.costs, model.capacities)
-        actions, counts = flow.measure.argmax(axis=1), {"iterations": flow.iterations}
+        actions = np.where(model.available, flow.measure, -1.0).argmax(axis=1)
+        counts = {"iterations": flow.iterations}
     else:
         actions, counts = best_actions(model, model.rewards, solver, tolerance, max_sweeps)
         if solver == HYBRID and "policy_iterations" not in counts:
             solver = "value-iteration"
-    values, above = certified(model, model.rewards, actions)
+    values, below, above = certified(model, model.rewards, actions)
+    if solver == "lp" and above + below > tolerance * max(1.0, float(np.abs(values).max())):
+        # HiGHS leaves out coefficients below 1e-9
+        best = best_actions(model, model.rewards, "policy-iteration", tolerance, 1, actions)
+        actions, counts["policy_iterations"] = best[0], best[1]["iterations"]
+        values, below, above = certified(model, model.rewards, actions)
     value = float(model.initial @ values)
-    solved = above <= tolerance * max(1.0, float(np.abs(values).max()))
+    mean = 2 * np.count_nonzero(model.initial) * EPS * float(np.abs(values).max())
+    solved = above + below <= tolerance * max(1.0, float(np.abs(values).max()))
     statistics: dict[str, Any] = {**counts, "largest_error": above}
     return Solution(
         status=Status.SOLVED if solved else Status.NOT_CONVERGED,
@@ -91,8 +98,8 @@ def plan_discounted(
         capacities=model.capacities,
         cost_names=model.cost_names,
         multipliers=np.zeros(0),
-        lower_bound=value,
-        upper_bound=value + above,
+        lower_bound=value - (below + mean),
+        upper_bound=value + (above + mean),
         seconds=time.perf_counter() - started,
         model_hash=model.content_hash,
         statistics=statistics,
@@ -113,17 +120,28 @@ def looked_ahead(model: FiniteMDP, rewards: FloatArray, values: FloatArray) -> F
     return np.where(model.available, out, -np.inf)
 
 
-def certified(model: FiniteMDP, rewards: FloatArray, actions: IntArray) -> tuple[FloatArray, float]:
-    """Exact values (S,) of a deterministic policy, and by how much the optimum can exceed them."""
-    level, relative, improvement = _improvements(model, rewards, actions)
-    above = max(0.0, float(improvement.max())) / (1.0 - discount_of(model))
-    return level + relative, above
+def certified(
+    model: FiniteMDP, rewards: FloatArray, actions: IntArray
+) -> tuple[FloatArray, float, float]:
+    """Values (S,) of a deterministic policy, and by how much, at most, they and the optimum differ.
+
+    The policy's true values are at least ``values - below``, the optimal ones at most
+    ``values + above``; both hold with all rounding errors.
+    """
+    level, relative, more, error = _improvements(model, rewards, actions)
+    own = (np.arange(actions.size), actions)
+    rest = (1.0 - discount_of(model)) * (1.0 - 4 * EPS)
+    rounding = 2 * EPS * float(np.abs(level + relative).max())
+    above = max(0.0, float((more + error).max())) / rest + rounding
+    below = max(0.0, float((error - more)[own].max())) / rest + rounding
+    return level + relative, below, above
 
 
 def _improvements(
     model: FiniteMDP, rewards: FloatArray, actions: IntArray
-) -> tuple[float, FloatArray, FloatArray]:
-    """A policy's values as ``level + relative`` (S,), and what other actions add to them (S, A).
+) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+    """A policy's values as ``level + relative`` (S,), and what other actions add to them (S, A),
+    with bounds of its rounding errors.
 
     Near discount 1 values are a thousand times their differences and more. So the level is kept
     apart, ``r + discount P w - w - (1 - discount) level``: what is left of it after one step of
@@ -134,12 +152,45 @@ def _improvements(
     pays = rewards[states, actions]
     values = discounted_values(chain, pays[:, None], discount)[:, 0]
     level, relative = float(values[0]), values - values[0]
+    more, error = _added(model, rewards, level, relative)
     if discount > PLAIN_DISCOUNT:
-        left = pays + discount * (chain @ relative) - relative - (1.0 - discount) * level
-        change = discounted_values(chain, left[:, None], discount)[:, 0]
+        change = discounted_values(chain, more[states, actions][:, None], discount)[:, 0]
         level, relative = level + float(change[0]), relative + (change - change[0])
-    ahead = looked_ahead(model, rewards, relative)
-    return level, relative, ahead - relative[:, None] - (1.0 - discount) * level
+        more, error = _added(model, rewards, level, relative)
+    return level, relative, more, error
+
+
+def _added(
+    model: FiniteMDP, rewards: FloatArray, level: float, relative: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(S, A) ``r + discount P v - v`` for ``v = level + relative``, and bounds of its errors."""
+    t, discount = model.tables(), discount_of(model)
+    owner = np.repeat(np.arange(relative.size), model.num_actions)
+    due = (1.0 - discount) * (level + relative)
+    # divided by the discount, so that the kernel has exact probabilities; small ones do no harm
+    unit = discount if discount >= 0.5 else 1.0
+    more, error = np.empty((2, owner.size))
+    kernels.differences(
+        t.start,
+        t.stop,
+        t.indices,
+        t.data * (discount / unit),
+        owner,
+        np.ascontiguousarray(rewards).ravel() / unit,
+        due / unit,
+        relative,
+        np.zeros(relative.size),
+        more,
+        error,
+    )
+    more, error = (unit * x.reshape(rewards.shape) for x in (more, error))
+    error = error * (1.0 + 4 * EPS) + EPS * np.abs(more)
+    error += 4 * EPS * (np.abs(rewards) + np.abs(due)[:, None])
+    if unit == 1.0:
+        error += 2 * EPS * float(np.ptp(relative))
+    gone = ~model.available
+    more[gone], error[gone] = -np.inf, 0.0
+    return more, error
 
 
 def best_actions(
@@ -161,20 +212,22 @@ def best_actions(
         counts["iterations"] = done
         if solver == "value-iteration":
             return start, counts
-        values, above = certified(model, rewards, start)
-        if above <= tolerance * max(1.0, float(np.abs(values).max())):
+        values, below, above = certified(model, rewards, start)
+        if above + below <= tolerance * max(1.0, float(np.abs(values).max())):
             return start, counts
     actions = model.available.argmax(axis=1) if start is None else start
     seen: set[bytes] = set()
     while True:
         seen.add(actions.tobytes())
-        level, relative, improvement = _improvements(model, rewards, actions)
-        slack = 16 * EPS * (float(np.abs(relative).max()) + float(np.abs(rewards).max()))
+        level, relative, improvement, error = _improvements(model, rewards, actions)
+        own = (np.arange(actions.size), actions)
+        slack = error + 2.0 * float((np.abs(improvement) + error)[own].max())
         if solver == HYBRID:  # large models: no further than the tolerance asks
             size = max(1.0, abs(level), float(np.abs(level + relative).max()))
-            slack = max(slack, 0.1 * tolerance * size * (1.0 - discount_of(model)))
-        better = improvement.max(axis=1) > slack
-        improved = np.where(better, improvement.argmax(axis=1), actions)
+            slack = np.maximum(slack, 0.1 * tolerance * size * (1.0 - discount_of(model)))
+        beyond = np.where(improvement > slack, improvement, -np.inf)
+        better = np.isfinite(beyond).any(axis=1)
+        improved = np.where(better, beyond.argmax(axis=1), actions)
         if not better.any() or improved.tobytes() in seen:
             counts["policy_iterations" if counts else "iterations"] = len(seen)
             return actions, counts
@@ -232,7 +285,8 @@ def flow_program(
     answer = lp.maximise(rewards, matrix, low, np.concatenate([initial, limits]))
     measure = np.zeros(states * model.num_actions)
     if answer.status is not Status.SOLVED:
-        return Visits(answer.status, measure, measure, np.full(m, np.nan), answer.iterations)
+        nothing, none = measure.reshape(model.available.shape), np.full(m, np.nan)
+        return Visits(answer.status, nothing, np.zeros(states), none, answer.iterations)
     measure[exist] = np.maximum(answer.x, 0.0)
     return Visits(
         answer.status,
@@ -266,7 +320,7 @@ def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) 
         if "policy_iterations" in counts:  # value iteration did not get there: not again
             inner = "policy-iteration"
         policy = DeterministicPolicy(actions)
-        values, above = certified(model, mixed, actions)
+        values, _, above = certified(model, mixed, actions)
         value = evaluate_stationary(model, policy)
         upper = float(model.initial @ values) + above
         return Response(policy, np.append(value.value, model.signs * value.costs), upper)
