@@ -112,15 +112,15 @@ def main() -> None:
     if arguments.large:
         large(100_000)
         return
-    compare("mars-rover", tr.problems.mars_rover(), 200, 11, 60)
-    compare("box", tr.problems.box(), 200, 11, 60)
+    compare("mars-rover", tr.problems.mars_rover(), 200, 21, 60)
+    compare("box", tr.problems.box(), 200, 21, 60)
     for num_states, target in ((100, 500), (500, 1500)):
         if arguments.small and num_states > 100:
             continue
         for m in (1, 3):
             model = tr.problems.random_cmdp(num_states, 4, horizon=30, num_costs=m)
             label = f"random S={num_states} A=4 H=30 m={m}"
-            compare(label, model, target if m == 1 else target / 2, 3, 300)
+            compare(label, model, target if m == 1 else target / 2, 15, 300)
 
 
 if __name__ == "__main__":
