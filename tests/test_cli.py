@@ -253,6 +253,30 @@ def test_version(call):
     assert call("--version")[:2] == (0, f"tightrope {tr.__version__}\n")
 
 
+def test_floors_and_episodes_of_one_step(call, tmp_path):
+    """A floor's cost is its capacity minus the violation; one step is still an episode."""
+    model = tr.FiniteMDP(
+        transitions=np.ones((1, 2, 1)), rewards=[[1.0, 0.2]], costs={"care": [[0.0, 1.0]]},
+        capacities={"care": 0.3}, senses=[">="], criterion=tr.Episodic(1),
+    )  # fmt: skip
+    tr.save(model, tmp_path / "floor.json")
+    args = ("run", tmp_path / "floor.json", "--episodes", 20, "--seeds", 1, "--jobs", 1, "--quiet")
+    code, out, _ = call(*args, "--learners", "uniform", "--out", tmp_path / "r", "--json")
+    assert code == 0
+    (arm,) = json.loads(out)["arms"]
+    assert arm["costs"]["care"] == pytest.approx(0.5)
+    assert arm["unit"] == "episodes"
+    assert not (tmp_path / "r" / "growth.csv").exists()
+    # the same runs under the learner's other name
+    again = ("--learners", "uniform@tuned", "--out", tmp_path / "r", "--resume")
+    assert call(*args, *again)[0] == 0
+    for content, words in (("[]", "does not say which run"), ("{", "cannot be read")):
+        next((tmp_path / "r" / "parts").glob("*0.json")).write_text(content)
+        code, _, err = call(*args, *again)
+        assert code == 2
+        assert words in err
+
+
 def test_run_writes_the_folder_of_the_contract(call, tmp_path):
     folder = tmp_path / "r"
     code, out, _ = call(

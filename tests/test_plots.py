@@ -8,7 +8,7 @@ import pytest
 from tightrope.plots import _figure, _looks
 
 ARM = {
-    "problem": "p", "learner": "conrl", "preset": "tuned", "guarantee": None,
+    "problem": "p", "learner": "conrl", "preset": "tuned", "guarantee": None, "unit": "episodes",
     "optimum": {"value": 1.0, "capacities": {"use": 0.3}},
 }  # fmt: skip
 

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tightrope.experiment import Experiment
-from tightrope.learners.registry import get_learner
 from tightrope.metrics import align, interval
 from tightrope.results import Job, group_name, is_finished, jobs_of, part_path, write_atomic
 
@@ -56,11 +55,9 @@ def write_growth(folder: Path, experiment: Experiment) -> list[Row]:
 def _measure(folder: Path, job: Job) -> Row | None:
     """What a finished run says of itself; None if it is no single stream."""
     record = json.loads(part_path(folder, job, ".json").read_text())
-    table = pq.read_table(
-        part_path(folder, job, ".parquet"), columns=["episode", "steps", "regret"]
-    )
-    episode, steps, regret = (column.to_numpy() for column in table.columns)
-    if steps[0] != episode[0] or "stream" not in get_learner(record["learner"]).traits:
+    table = pq.read_table(part_path(folder, job, ".parquet"), columns=["episode", "regret"])
+    episode, regret = (column.to_numpy() for column in table.columns)
+    if record["unit"] != "steps":
         return None
     last = int(episode[-1])
     times = np.unique(np.geomspace(max(1, last // 100), last, POINTS).astype(np.int64))

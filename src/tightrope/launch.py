@@ -167,6 +167,8 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
                 "optimum": optimum["value"],
                 "costs": {
                     name: mean(f"violation_{i}", limit)
+                    if arm["senses"][name] == "<="
+                    else -mean(f"violation_{i}", -limit)
                     for i, (name, limit) in enumerate(optimum["capacities"].items())
                 },
                 "capacities": optimum["capacities"],

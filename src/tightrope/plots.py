@@ -180,7 +180,7 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]], looks: Loo
     figure, grid = plt.subplots(
         2, columns, figsize=(3.9 * columns + 0.6, 5.6), squeeze=False, sharex=True
     )
-    unit = "step" if _is_stream(rows) else "episode"
+    unit = arms[0]["unit"].removesuffix("s")
     panels = [("reward", f"expected reward per {unit}", optimum["value"], "optimum")]
     panels += [
         (f"cost_{i}", f"expected {name} per {unit}", optimum["capacities"][name], "capacity")
@@ -218,7 +218,7 @@ def _curves(
 ) -> None:
     for arm in arms:
         i = looks[arm["problem"], arm["learner"], arm["preset"]]
-        grid, values = _runs(_of_arm(rows, arm), column)
+        grid, values = _runs(_of_arm(rows, arm), column, stream=arm["unit"] == "steps")
         mean, half = interval(values)
         colour = COLOURS[i % len(COLOURS)]
         style = "-" if arm["guarantee"] else (0, (4, 1.5))
@@ -248,7 +248,7 @@ def _spaced(grid: IntArray, places: FloatArray) -> list[int]:
     return sorted(set(np.searchsorted(grid, places).clip(max=grid.size - 1).tolist()))
 
 
-def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
+def _runs(rows: pa.Table, column: str, *, stream: bool = False) -> tuple[IntArray, FloatArray]:
     """Common grid (at most MAX_POINTS) and one row of values a seed, aligned on episodes.
 
     The reward and cost of a stream are means since the row before: here over longer stretches.
@@ -259,7 +259,7 @@ def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
     last = min(int(episode[g].max()) for g in groups)
     grid = np.unique(np.concatenate([episode[g] for g in groups]))
     grid = grid[grid <= last]
-    means = _is_stream(rows) and column.split("_")[0] in ("reward", "cost")
+    means = stream and column.split("_")[0] in ("reward", "cost")
     most = STREAM_POINTS if means else MAX_POINTS
     if means:
         even = np.linspace(0, last, most + 1)[1:]
@@ -272,10 +272,6 @@ def _runs(rows: pa.Table, column: str) -> tuple[IntArray, FloatArray]:
         at = np.array([align(grid, episode[g], total) for g, total in zip(groups, sums)])
         return grid, np.diff(at, axis=1, prepend=0.0) / lengths
     return grid, np.array([align(grid, episode[g], values[g]) for g in groups])
-
-
-def _is_stream(rows: pa.Table) -> bool:
-    return rows["steps"][0].as_py() == rows["episode"][0].as_py()
 
 
 def draw_bounds(folder: Path, table: pa.Table) -> list[Path]:

@@ -97,7 +97,9 @@ def open_folder(
                     f"{wanted[name]!r}); choose another --out"
                 )
         lengths = {
-            arm["problem"]: arm["episodes"] for arm in found["arms"] if not arm.get("horizon")
+            arm["problem"]: arm["episodes"]
+            for arm in found.get("arms", [])
+            if not arm.get("horizon")
         }
         for arm in experiment.arms:
             if not arm.horizon and lengths.get(arm.problem, arm.episodes) != arm.episodes:
@@ -136,9 +138,15 @@ def _check_parts(
     for label in found:
         path = folder / "parts" / f"{label}.json"
         try:
-            identity = json.loads(path.read_text()).get("identity", {})
+            record = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise ResultError(f"{path} cannot be read: {error}") from error
+        if not isinstance(record, dict) or "identity" not in record:
+            raise ResultError(
+                f"{path} does not say which run it is of, as parts of this version do; choose "
+                "another --out"
+            )
+        identity = record["identity"]
         if identity != identities[arms[label]]:
             raise ResultError(
                 f"{folder} already holds another experiment: of {label}, "
@@ -181,6 +189,7 @@ def write_part(folder: Path, job: Job, run: Run) -> None:
         "feedback": run.feedback,
         "unit": run.unit,
         "scale": run.scale,
+        "senses": run.senses,
         "config": run.config,
         "optimum": run.optimum.to_json(),
         "episodes": int(run.columns["episode"][-1]),

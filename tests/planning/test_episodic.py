@@ -84,8 +84,20 @@ def test_least_cost_is_not_hidden_by_large_rewards(rewards, costs, capacities, h
     for solver in ("column-generation", "lp"):
         solution = tr.plan(model, solver=solver)
         assert solution.status is Status.INFEASIBLE
+        assert (solution.lower_bound, solution.upper_bound) == (-np.inf, -np.inf)
         shortfall = horizon / 10 - capacities[-1]
         assert solution.least_violation.shortfall == pytest.approx(shortfall, rel=1e-6)
+
+
+@pytest.mark.parametrize("excess", [3e-13, 1e-10, 1e-6])
+def test_an_infeasible_model_has_no_value_however_small_the_excess(excess):
+    model = tr.FiniteMDP(
+        transitions=np.ones((1, 1, 1)), rewards=[[1.0]], costs=[[[1.0]]], capacities=[1 - excess],
+        criterion=tr.Episodic(1),
+    )  # fmt: skip
+    solution = tr.plan(model)
+    assert solution.status is Status.INFEASIBLE
+    assert (solution.value, solution.lower_bound) == (None, -np.inf)
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, np.nan, np.inf, "x"])

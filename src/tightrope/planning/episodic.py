@@ -69,7 +69,8 @@ def plan_episodic(model: FiniteMDP, *, solver: str = "auto", tolerance: float = 
     """
     if solver not in SOLVERS:
         raise ConfigError(f"solver for episodic models must be one of {SOLVERS}, got {solver!r}")
-    if not (isinstance(tolerance, int | float) and 0.0 < tolerance < np.inf):
+    number = isinstance(tolerance, int | float | np.number) and not isinstance(tolerance, bool)
+    if not (number and 0.0 < tolerance < np.inf):
         raise ConfigError(f"tolerance must be a number > 0, got {tolerance!r}")
     started = time.perf_counter()
     answer = _by_lp(model) if solver == "lp" else _by_columns(model, tolerance)
@@ -153,7 +154,7 @@ def _report(
         capacities=model.capacities,
         cost_names=model.cost_names,
         multipliers=np.full(model.num_costs, np.nan) if infeasible else multipliers,
-        lower_bound=float(values[0]) if kept else -np.inf,
+        lower_bound=float(values[0]) if kept and not infeasible else -np.inf,
         upper_bound=-np.inf if infeasible else upper,
         seconds=time.perf_counter() - started,
         model_hash=model.content_hash,

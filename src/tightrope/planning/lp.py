@@ -57,11 +57,13 @@ def maximise(
     highs.run()
     code = highs.getModelStatus()
     kinds = highspy.HighsModelStatus
-    if code in (kinds.kUnboundedOrInfeasible, kinds.kUnknown):  # presolve could not tell
-        highs.clearSolver()
-        highs.setOptionValue("presolve", "off")
-        highs.run()
-        code = highs.getModelStatus()
+    # where presolve, or the dual simplex method, cannot tell
+    for name, value in (("presolve", "off"), ("simplex_strategy", 4)):
+        if code in (kinds.kUnboundedOrInfeasible, kinds.kUnknown):
+            highs.clearSolver()
+            highs.setOptionValue(name, value)
+            highs.run()
+            code = highs.getModelStatus()
     status = {
         kinds.kOptimal: Status.SOLVED,
         kinds.kInfeasible: Status.INFEASIBLE,
@@ -95,6 +97,8 @@ def load(
     highs = _QuietHighs()
     highs.setOptionValue("primal_feasibility_tolerance", TOLERANCE)
     highs.setOptionValue("dual_feasibility_tolerance", TOLERANCE)
+    # it can cycle; programs of this kind take fewer pivots than this by far
+    highs.setOptionValue("simplex_iteration_limit", 10_000 + 50 * (num_rows + num_columns))
     highs.passModel(program)
     return highs
 
@@ -163,7 +167,7 @@ def solve_episodic(tables: Tables, horizon: int, capacities: FloatArray) -> Epis
     if status is Status.INFEASIBLE:
         # one more variable z >= 0: minimise z subject to costs - z <= capacities
         relief = np.zeros((matrix.shape[0], 1))
-        unit = scale.min()
+        unit = float(np.sqrt(scale.min() * scale.max()))
         relief[matrix.shape[0] - m :, 0] = -unit / scale
         wider = sp.hstack([matrix, sp.csc_array(relief)], format="csc")
         price = np.append(np.zeros(objective.size), -1.0)

@@ -76,6 +76,8 @@ class Run:
     scale : dict or None
         Of loop-free problems: how rewards and G came from an unrolled model.
     unit : 'episodes' or 'steps'
+    senses : dict
+        '<=' or '>=' of each cost, by its name.
     budgets : dict or None
         With hard budgets: reward against both benchmarks, when and why the learner stopped, what
         is left (see `simulation.budgets`).
@@ -107,6 +109,7 @@ class Run:
     identity: dict[str, Any] = field(default_factory=dict)
     scale: dict[str, Any] | None = None
     unit: str = "episodes"
+    senses: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -184,7 +187,7 @@ def start(
     chosen, config = make_config(learner, spec, episodes=total, delta=delta, **changes)
     identity = {
         "model": model.content_hash,
-        "learner": learner,
+        "learner": "@".join(split_name(learner)),
         "config": config_json(config),  # before what depends on the seed is filled in
         "episodes": total,
         "feedback": world.feedback,
@@ -374,6 +377,10 @@ def finish(session: Session) -> Run:
         identity=session.identity,
         scale=scale,
         unit="steps" if isinstance(session.world, StreamWorld | PointWorld) else "episodes",
+        senses={
+            name: "<=" if sign > 0 else ">="
+            for name, sign in zip(optimum.cost_names, session.spec.signs)
+        },
     )
 
 
@@ -493,9 +500,14 @@ def resume(session: Session, path: str | Path) -> None:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ResultError(f"{path} is no saved session: {error}") from error
+    if "identity" not in arrays:
+        raise ResultError(f"{path} is no saved session, or one of another version; delete it")
     found, wanted = json.loads(str(arrays["identity"])), {**session.identity, "seed": session.seed}
     if found != wanted:
-        raise ResultError(f"{path} was saved by another run: {difference(found, wanted)}")
+        raise ResultError(
+            f"{path} was saved by another run: {difference(found, wanted)}; delete it, or choose "
+            "another folder"
+        )
 
     def group(prefix: str) -> dict[str, np.ndarray]:
         return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
