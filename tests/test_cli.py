@@ -216,6 +216,7 @@ MISTAKES = [
     (("run", "mars-rover", "--seeds", "0"), "seeds >= 1"),
     (("run", "mars-rover", "--jobs", "0"), "jobs must be >= 1"),
     (("run", "mars-rover", "--learners", "conrl,conrl"), "distinct"),
+    (("run", "mars-rover", "--learners", "conrl,conrl@tuned", "--episodes", "5"), "distinct"),
     (("run", "mars"), "did you mean"),
     (("list", "planners"), "problems, learners or experiments"),
     (("list", "problem"), "did you mean 'problems'"),

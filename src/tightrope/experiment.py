@@ -141,7 +141,7 @@ def make_experiment(
         raise unknown_name("experiment or problem", name, [*EXPERIMENTS, *PROBLEMS])
     arms = base.arms
     if learners is not None:
-        if not learners or len(set(learners)) != len(learners):
+        if not learners or len({split_name(x) for x in learners}) != len(learners):
             raise ConfigError(f"learners must be distinct names, got {','.join(learners)!r}")
         shown = [arm.shown for arm in arms]
         chosen = [arm for learner in learners for arm in _arms_of(arms, learner)]

@@ -153,7 +153,8 @@ def average_violation(columns: Any) -> FloatArray:
     """ConsReg(k) = max_i of the mean excess so far [CON, Eq. (3)], from a run's columns."""
     episode = np.asarray(columns["episode"])
     sums: list[FloatArray] = []
-    while f"violation_{len(sums)}" in columns:
+    known = getattr(columns, "column_names", columns)  # an Arrow table lists them there
+    while f"violation_{len(sums)}" in known:
         sums.append(np.asarray(columns[f"violation_{len(sums)}"]))
     if not sums:
         raise ConfigError("a problem without constraints has no violation")
@@ -211,11 +212,14 @@ def window_mean(columns: Any, name: str, first: int, last: int) -> float:
             f"'{name}' is not cumulative: take the mean of 'regret' from the optimum for the "
             "reward, add that of 'violation_i' to the capacity for a cost"
         )
-    if name not in columns:
-        raise unknown_name("column", name, columns)
+    known = getattr(columns, "column_names", columns)  # an Arrow table lists them there
+    if name not in known:
+        raise unknown_name("column", name, known)
     if not 1 <= first <= last:
         raise ConfigError(f"expected 1 <= first <= last, got {first} and {last}")
     episode = np.asarray(columns["episode"])
+    if (np.diff(episode) <= 0).any():
+        raise ConfigError("expected the rows of one run in their order: filter the table first")
     values = np.asarray(columns[name], dtype=np.float64)
 
     def at(k: int) -> float:

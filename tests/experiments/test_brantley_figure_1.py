@@ -166,3 +166,10 @@ def test_figure_is_drawn(tmp_path):
     paths = draw_figure_1(tmp_path, table, meta)
     assert [path.name for path in paths] == ["figure-1.png", "figure-1.pdf"]
     assert all(path.stat().st_size > 10_000 for path in paths)
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "b"], ["nowhere"]])
+def test_command_without_a_results_folder(arguments, capsys):
+    assert figure.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)

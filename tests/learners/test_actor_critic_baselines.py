@@ -9,6 +9,7 @@ from tightrope.errors import ConfigError
 from tightrope.learners.appropo import project_polar
 from tightrope.learners.protocol import Experience
 from tightrope.learners.registry import make_config
+from tightrope.simulation import runner
 from tightrope.simulation.runner import run
 
 
@@ -81,6 +82,48 @@ def test_refusals():
         run("mars-rover", "appropo", episodes=5, reward_floor=31.0)
     with pytest.raises(ConfigError, match="entropy"):
         run("mars-rover", "rcpo", episodes=5, entropy=-1.0)
+    floor = tr.problems.random_cmdp(4, 2, horizon=3, num_costs=1, seed=0)
+    floor = floor.replace(senses=[">="], capacities=[0.5])
+    with pytest.raises(ConfigError, match="put 1 - c with capacity H - x"):
+        run(floor, "appropo", episodes=5)
+    run(
+        floor.replace(costs=1 - floor.costs, capacities=[2.5], senses=["<="]), "appropo", episodes=5
+    )
+
+
+WRONG = [
+    *[("appropo", name, value) for name in ("round_episodes", "estimate_episodes", "patience")
+      for value in (2.5, np.nan, np.inf, 0, "a", None)],
+    *[("appropo", name, "a") for name in ("kappa", "step", "momentum", "reward_floor", "entropy")],
+    ("appropo", "momentum", 1.0),
+    *[("rcpo", name, "a") for name in ("actor_step", "critic_step", "multiplier_step")],
+    *[("rcpo", "multiplier_bound", value) for value in ("a", 0.0, np.nan)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("learner", "name", "value"), WRONG)
+def test_wrong_settings_are_named(small, learner, name, value):
+    with pytest.raises(ConfigError, match=name):
+        make_config(learner, small.spec(), episodes=9, delta=0.1, **{name: value})
+
+
+def test_appropo_reports_the_same_however_a_run_is_cut(small):
+    """Round of 3 + 4 trajectories, cut within training and within the estimate."""
+    settings = {"episodes": 20, "seed": 1, "round_episodes": 3, "estimate_episodes": 4}
+    sessions = [runner.start(small, "appropo", **settings) for _ in range(2)]
+    for cut in (2, 5, 13):
+        runner.advance(sessions[0], cut)
+    whole, cut = ([runner.advance(x), runner.finish(x).diagnostics][1] for x in sessions)
+    assert whole.keys() == cut.keys()
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], cut[name])
+
+
+def test_no_weight_is_zero_and_not_minus_zero(small):
+    learner, state = appropo_state(small, round_episodes=9)
+    state.weights = np.zeros(3)
+    _, info = learner.update(state, trajectories(1, 0.0, 0.0))
+    assert str(info["reward_weight"]) == "0.0"
 
 
 def test_privileged_costs_are_the_exact_ones():
@@ -128,7 +171,7 @@ def test_appropo_estimates_the_finished_policy(small):
     for _ in range(3):
         assert learner.horizon(state).number == 1
         state, _ = learner.update(state, trajectories(1, 0.0, 4.0))
-    assert learner.horizon(state).number == 2
+    assert learner.horizon(state).number == 1
     logits, weights = state.tables.logits.copy(), state.weights.copy()
     state, _ = learner.update(state, trajectories(1, 3.0, 0.5))
     assert (state.tables.logits == logits).all()
@@ -196,7 +239,7 @@ def test_theory_of_appropo(small):
     largest = np.sqrt(reward**2 + cost**2 + config.kappa**2)
     assert config.step == pytest.approx(1 / (largest * np.sqrt(30)))
     assert not config.decay
-    with pytest.raises(ConfigError, match="finite kappa"):
+    with pytest.raises(ConfigError, match="kappa to be a finite number > 0"):
         make_config("appropo@theory", spec, episodes=900, delta=0.1, kappa=np.inf)
 
 

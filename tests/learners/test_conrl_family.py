@@ -353,3 +353,41 @@ def test_aggregate_regret_is_k_times_theorem_3_4():
     bound = S * np.sqrt(A * H**3) * np.sqrt(np.log(k) * log) / np.sqrt(k)
     bound += S**1.5 * A * H**2 * np.sqrt(np.log(2 * S * A * H * (d + 1) * k / delta)) / k
     assert conrl_knapsack.aggregate_regret(spec, k, delta) == pytest.approx(k * bound)
+
+
+def test_an_array_as_a_setting_is_a_number_that_stays():
+    scale = np.array(1e-6)
+    result = run(tr.problems.mars_rover(), "conrl", episodes=2, bonus_scale=scale)
+    assert (result.config["bonus_scale"], float(scale)) == (1e-6, 1e-6)
+
+
+WRONG = [
+    *[("conrl-lagrangian", "iterations", value) for value in ("x", np.nan, 0, 2.5)],
+    ("conrl-lagrangian", "step", "a"),
+    ("conrl-lagrangian", "compare_every", -1),
+    ("conrl-lagrangian", "fictitious_episodes", 0),
+    ("conrl-lagrangian", "planner", "a3c"),
+    ("conrl-knapsack", "epsilon", "a"),
+    ("conrl-knapsack", "budgets", "a"),
+    ("conrl-knapsack", "budgets", None),
+    ("conrl-convex", "objective", np.sum),
+    ("conrl-convex", "objective", 3),
+    ("conrl-convex", "objective", ["log"]),
+    ("conrl-convex", "constraint", None),
+    ("conrl-convex", "tolerance", "a"),
+]
+
+
+@pytest.mark.parametrize(("learner", "name", "value"), WRONG)
+def test_wrong_settings_are_named(learner, name, value):
+    model = tr.problems.with_null_action(tr.problems.mars_rover())
+    with pytest.raises(ConfigError, match=name):
+        run(model, learner, episodes=5, **{name: value})
+
+
+def test_whole_numbers_may_be_floats_and_one_budget_a_number():
+    spec = tr.problems.mars_rover().spec()
+    config = make_config("conrl-lagrangian", spec, episodes=9, delta=0.1, iterations=2.0)[1]
+    assert isinstance(config.iterations, int)
+    config = make_config("conrl-knapsack", spec, episodes=9, delta=0.1, budgets=5.0)[1]
+    assert config.budgets == (5.0,)

@@ -172,3 +172,12 @@ def test_refusals():
         run("mars-rover", "tfw-ucrl2", episodes=5)
     with pytest.raises(ConfigError, match="radius must be one of"):
         run("mars-rover-stream", "tfw-ucrl2", steps=5, radius="l1")
+    stream = tr.problems.mars_rover_stream()
+    for name, value in (
+        ("radius_scale", np.nan), ("coefficient", np.inf), ("threshold", 0.0), ("tolerance", "a"),
+        ("max_iterations", 1.5), ("delta", "a"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=name):
+            run(stream, "tfw-ucrl2", steps=5, **{name: value})
+    with pytest.raises(ConfigError, match="put 1 - c with capacity 1 - x"):
+        run(stream.replace(senses=[">="]), "tfw-ucrl2", steps=5)

@@ -88,6 +88,19 @@ def test_window_mean():
         window_mean(columns, "regret", 5, 4)
 
 
+def test_means_of_an_arrow_table():
+    """As `load_results` returns it; the rows of one run at a time."""
+    pa = pytest.importorskip("pyarrow")
+    columns = ledger([])
+    table = pa.table(columns)
+    assert window_mean(table, "regret", 1, 5) == window_mean(columns, "regret", 1, 5)
+    assert (average_violation(table) == average_violation(columns)).all()
+    with pytest.raises(ConfigError, match="did you mean 'violation_0'"):
+        window_mean(table, "violation_7", 1, 5)
+    with pytest.raises(ConfigError, match="rows of one run"):
+        window_mean(pa.concat_tables([table, table]), "regret", 1, 5)
+
+
 @pytest.mark.parametrize("total", [1, 7, 5_000, 5_001, 20_000, 1_000_000])
 def test_recording_grid(total):
     grid = recording_grid(total)

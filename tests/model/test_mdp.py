@@ -399,3 +399,6 @@ def test_criteria_by_name():
         make_criterion("average", horizon=3)
     with pytest.raises(ConfigError, match="give horizon/discount inside the criterion"):
         make_criterion(Average(), horizon=3)
+    for wrong in ([1], {"episodic": 3}, 3, None):
+        with pytest.raises(ModelError, match=r"criterion must be .*got"):
+            build(costs=[R], capacities=[1.0]).replace(criterion=wrong)

@@ -314,13 +314,20 @@ def test_options_that_do_not_fit():
             tr.plan(model, **alone)
     with pytest.raises(ConfigError, match="option of plan 'objective'"):
         tr.plan(stream, **f)
-    with pytest.raises(ConfigError, match="option of plan 'solver'"):
-        tr.plan(model, solver="nonsense", **f)
-    for tolerance in (-1.0, 0.0, np.nan, np.inf):
+    for solver in ("nonsense", "lp"):
+        with pytest.raises(ConfigError, match="convex planning has one solver; leave solver out"):
+            tr.plan(model, solver=solver, **f)
+    for solver in (None, 3):
+        with pytest.raises(ConfigError, match="solver must be one of auto"):
+            tr.plan(model, solver=solver)
+    for tolerance in (-1.0, 0.0, np.nan, np.inf, "a"):
         with pytest.raises(ConfigError, match="tolerance"):
             tr.plan(model, **f, tolerance=tolerance)
     with pytest.raises(ConfigError, match="max_programs"):
         tr.plan(model, **f, max_programs=0)
-    for wrong in ({"iterations": 2.5}, {"step": np.inf}, {"step": np.nan}):
-        with pytest.raises(ConfigError, match="whole number of iterations"):
-            tr.planning.lagrangian(model, **wrong)
+    for name, value in [
+        *[("iterations", value) for value in (2.5, 0, np.nan, "a")],
+        *[("step", value) for value in (np.inf, np.nan, "a")],
+    ]:
+        with pytest.raises(ConfigError, match=name):
+            tr.planning.lagrangian(model, **{name: value})

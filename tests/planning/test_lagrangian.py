@@ -54,7 +54,7 @@ def test_without_constraints_one_iteration_is_optimal():
 
 
 def test_bad_input():
-    with pytest.raises(ConfigError, match="iterations >= 1"):
+    with pytest.raises(ConfigError, match="iterations must be a whole number >= 1"):
         tr.planning.lagrangian(tr.problems.mars_rover(), iterations=0)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tightrope.errors import ResultError
 from tightrope.experiment import Arm, Experiment, changes_for
 from tightrope.types import FloatArray
 
@@ -257,5 +258,18 @@ def _stream_table(rows: Any) -> list[str]:
     return lines
 
 
+def main(arguments: list[str]) -> int:
+    """Print the comparison of the folder; the exit code."""
+    if len(arguments) != 1:
+        print("usage: python -m tightrope.experiments.brantley_figure_1 DIR", file=sys.stderr)
+        return 2
+    try:
+        print(comparison(arguments[0]))
+    except ResultError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    print(comparison(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -45,8 +45,9 @@ import numpy as np
 from tightrope.errors import ConfigError
 from tightrope.learners import rcpo
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.model.policy import StochasticPolicy
-from tightrope.types import FloatArray, ProblemSpec
+from tightrope.types import FloatArray, ProblemSpec, as_number
 
 ACCURACY = 1.0  # of theory's kappa: distances to C are at most 1 + this times those to the cone
 
@@ -96,15 +97,17 @@ class Config:
     entropy: float = 1e-3
 
     def __post_init__(self) -> None:
-        rcpo.check_actor_critic(self)
-        sizes = (self.kappa, self.step)
-        if not all(0 < x < np.inf for x in sizes) or not 0 <= self.momentum < 1:
-            raise ConfigError("need finite kappa > 0 and step > 0, and 0 <= momentum < 1")
-        if not math.isfinite(self.reward_floor):
+        check_settings(
+            "appropo",
+            self,
+            positive=("kappa", "step", "actor_step", "critic_step"),
+            not_negative=("momentum", "entropy"),
+            counts=("round_episodes", "estimate_episodes", "patience"),
+        )
+        if self.momentum >= 1:
+            raise ConfigError(f"appropo needs momentum < 1, got {self.momentum}")
+        if not math.isfinite(as_number(self.reward_floor, "reward_floor")):
             raise ConfigError(f"reward_floor must be a finite number, got {self.reward_floor}")
-        for name in ("round_episodes", "estimate_episodes", "patience"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -114,6 +117,8 @@ def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
     B, has regret at most B sqrt(T) from the constant step 1 / (B sqrt(T)); B bounds ||(z, kappa)||.
     With kappa = max over C of ||x|| / sqrt(2 a) the distance to C is at most 1 + a times that to
     the cone (a = 1 here). The paper's own step adds the estimate's error to B: not checked.
+    T is that of the default rounds, of 20 + 10 trajectories each, were no round repeated: for other
+    sizes give the step.
     """
     config = Config()
     low, high = (spec.horizon * abs(x) for x in spec.reward_range)
@@ -134,7 +139,10 @@ def check(spec: ProblemSpec, config: Config) -> None:
             f"{spec.horizon * spec.reward_range[1]:.6g}"
         )
     if (spec.signs < 0).any():
-        raise ConfigError("appropo offers no '>=' costs; negate the cost and its capacity")
+        raise ConfigError(
+            "appropo offers no '>=' costs; put 1 - c with capacity H - x in place of the floor x "
+            "on c (H: steps of an episode)"
+        )
     if (spec.capacities < 0).any() or not np.isfinite(spec.capacities).all():
         raise ConfigError(f"appropo needs finite capacities >= 0, got {spec.capacities.tolist()}")
 
@@ -182,12 +190,8 @@ def policy(state: State) -> StochasticPolicy:
 
 
 def horizon(state: State) -> Stop:
-    """The oracle learns from every trajectory; a finished policy is played until it is measured."""
-    left = state.config.estimate_episodes - state.estimated
-    finished = state.trained >= state.config.round_episodes
-    if not finished or state.config.privileged_costs:
-        return rcpo.ONE_EPISODE
-    return Stop("episodes", left)
+    """One trajectory, also of an estimate: what is reported then depends on no other cuts."""
+    return rcpo.ONE_EPISODE
 
 
 def update(state: State, experience: Experience) -> tuple[State, Info]:
@@ -209,7 +213,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     return state, {
         "round": float(state.responses + 1),
         "attempts": float(state.attempts),
-        "reward_weight": -float(state.weights[0]),
+        "reward_weight": 0.0 - float(state.weights[0]),
         "cost_weight": state.weights[1:-1].copy(),
         "mixture_reward": float(taken[0]),
         "mixture_cost": taken[1:],

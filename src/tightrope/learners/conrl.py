@@ -65,7 +65,8 @@ class Config:
     stage_clip: bool = False
 
     def __post_init__(self) -> None:
-        if not 0.0 < as_number(self.delta, "delta") < 1.0:
+        object.__setattr__(self, "delta", as_number(self.delta, "delta"))
+        if not 0.0 < self.delta < 1.0:
             raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
         if self.bonus not in ("eq9", "flat"):
             raise ConfigError(f"bonus must be 'eq9' or 'flat', got {self.bonus!r}")
@@ -73,8 +74,10 @@ class Config:
             value = getattr(self, name)
             if value is None and name == "unvisited_bonus":
                 continue
-            if not 0.0 <= as_number(value, name) < math.inf:
+            number = as_number(value, name)
+            if not 0.0 <= number < math.inf:
                 raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
+            object.__setattr__(self, name, number)  # no array that could be written into
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:
@@ -187,7 +190,7 @@ def count(state: Any, experience: Experience) -> None:
 
 def optimistic_model(spec: ProblemSpec, config: Config, counts: Counts, episode: int) -> Tables:
     """The bonus-enhanced model of an episode [CON, Eq. (9)], its costs signed: less is better."""
-    unit = config.bonus_scale  # bonus of a pair visited once
+    unit = float(config.bonus_scale)  # bonus of a pair visited once
     if config.bonus == "eq9":
         size = {"num_states": spec.num_states, "num_actions": spec.num_actions}
         size |= {"horizon": spec.horizon, "num_costs": spec.num_costs}

@@ -27,7 +27,7 @@ from tightrope.model.policy import Policy
 from tightrope.planning import functions
 from tightrope.planning.convex import make_master
 from tightrope.planning.convex_columns import Reach, first_columns, solve
-from tightrope.types import FloatArray, IntArray, ProblemSpec
+from tightrope.types import FloatArray, IntArray, ProblemSpec, as_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Config(conrl.Config):
         super().__post_init__()
         if self.stage_clip:
             raise ConfigError("conrl-convex has no stage_clip: the box of Eq. (15) is symmetric")
-        if not 0 < self.tolerance < np.inf:
+        if not 0 < as_number(self.tolerance, "tolerance") < np.inf:
             raise ConfigError(f"tolerance must be a number > 0, got {self.tolerance}")
 
 

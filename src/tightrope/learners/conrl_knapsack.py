@@ -28,7 +28,7 @@ from tightrope.estimation.counts import Counts, add_episodes
 from tightrope.learners import conrl
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
 from tightrope.model.policy import DeterministicPolicy, Policy
-from tightrope.types import FloatArray, IntArray, ProblemSpec
+from tightrope.types import FloatArray, IntArray, ProblemSpec, as_number, as_whole
 
 STOPS = ("on-violation", "before-violation", "before-violation-step")
 RUNNING, VIOLATED, MIGHT_VIOLATE = 0, 1, 2
@@ -42,7 +42,7 @@ class Config(conrl.Config):
 
     Attributes
     ----------
-    budgets : tuple of m numbers
+    budgets : tuple of m numbers, or one number where m = 1
         What all `episodes` together may consume.
     episodes : int
         K.
@@ -65,8 +65,11 @@ class Config(conrl.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("budgets", "sizes"):  # JSON brings lists
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        budgets = [as_number(x, "each of budgets") for x in np.atleast_1d(self.budgets)]
+        object.__setattr__(self, "budgets", tuple(budgets))
+        object.__setattr__(self, "sizes", tuple(self.sizes))  # JSON brings lists
+        object.__setattr__(self, "episodes", as_whole(self.episodes, "episodes", 1))
+        object.__setattr__(self, "epsilon", as_number(self.epsilon, "epsilon"))
         if self.stop not in STOPS:
             raise ConfigError(f"stop must be one of {STOPS}, got {self.stop!r}")
         if self.stage_clip:

@@ -30,7 +30,7 @@ from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy, S
 from tightrope.planning import column_generation
 from tightrope.planning.a2c import a2c_response
 from tightrope.planning.lagrangian_planner import LagrangianPlan, iterate
-from tightrope.types import FloatArray, IntArray, ProblemSpec
+from tightrope.types import FloatArray, IntArray, ProblemSpec, as_number, as_whole
 
 PLAYS = ("mixture", "mean-multiplier")
 PLANNERS = ("value-iteration", "a2c")
@@ -71,15 +71,15 @@ class Config(conrl.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole = int(self.iterations) == self.iterations
-        if not whole or self.iterations < 1 or not 0 < self.step < np.inf or self.compare_every < 0:
-            raise ConfigError(
-                "need a whole number of iterations >= 1, a finite step > 0 and compare_every >= 0"
-            )
+        least = {"iterations": 1, "fictitious_episodes": 1, "compare_every": 0, "seed": 0}
+        for name, bound in least.items():
+            object.__setattr__(self, name, as_whole(getattr(self, name), name, bound))
+        if not 0 < as_number(self.step, "step") < np.inf:
+            raise ConfigError(f"step must be a finite number > 0, got {self.step}")
         if self.play not in PLAYS:
             raise ConfigError(f"play must be one of {PLAYS}, got {self.play!r}")
-        if self.planner not in PLANNERS or self.fictitious_episodes < 1:
-            raise ConfigError(f"need fictitious_episodes >= 1 and a planner of {PLANNERS}")
+        if self.planner not in PLANNERS:
+            raise ConfigError(f"planner must be one of {PLANNERS}, got {self.planner!r}")
         if self.planner == "a2c" and self.play != "mixture":
             raise ConfigError("the planner 'a2c' plays the mixture")
 

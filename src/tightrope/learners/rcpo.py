@@ -35,8 +35,9 @@ import numpy as np
 from tightrope.errors import ConfigError
 from tightrope.kernels.actor_critic import actor_critic_step, softmax_policy
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.model.policy import StochasticPolicy
-from tightrope.types import FloatArray, ProblemSpec
+from tightrope.types import FloatArray, ProblemSpec, as_number
 
 ONE_EPISODE = Stop("episodes", 1)
 
@@ -67,17 +68,10 @@ class Config:
     privileged_costs: bool = False
 
     def __post_init__(self) -> None:
-        check_actor_critic(self)
-        if not 0 < self.multiplier_step < np.inf or not self.multiplier_bound > 0:
-            raise ConfigError("multiplier_step (finite) and multiplier_bound must be > 0")
-
-
-def check_actor_critic(config: object) -> None:
-    """ConfigError unless the steps of an actor-critic are sensible."""
-    steps = (getattr(config, "actor_step"), getattr(config, "critic_step"))  # noqa: B009
-    entropy = getattr(config, "entropy")  # noqa: B009
-    if not all(0 < step < np.inf for step in steps) or not 0 <= entropy < np.inf:
-        raise ConfigError("actor_step and critic_step must be > 0 and entropy >= 0, all finite")
+        positive = ("actor_step", "critic_step", "multiplier_step")
+        check_settings("rcpo", self, positive=positive, not_negative=("entropy",))
+        if not as_number(self.multiplier_bound, "multiplier_bound") > 0:
+            raise ConfigError(f"rcpo needs multiplier_bound > 0, got {self.multiplier_bound}")
 
 
 def theory(spec: ProblemSpec, episodes: int, delta: float) -> Config:

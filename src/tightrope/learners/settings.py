@@ -18,9 +18,9 @@ def check_settings(
     not_negative: Iterable[str] = (),
     counts: Iterable[str] = (),
 ) -> None:
-    """Raise ConfigError unless the fields of `config` are finite and in range; None passes.
+    """Raise ConfigError unless the fields of `config` are finite and in range.
 
-    `counts` are whole numbers >= 1.
+    `counts` are whole numbers >= 1. None passes where it is the field's default.
     """
     for fields, wanted, fits in (
         (positive, "a finite number > 0", lambda value: value > 0),
@@ -29,7 +29,7 @@ def check_settings(
     ):
         for field in fields:
             value = getattr(config, field)
-            if value is None:
+            if value is None and getattr(type(config), field, 0) is None:
                 continue
             number = isinstance(value, numbers.Real) and not isinstance(value, bool)
             if not (number and math.isfinite(value) and fits(value)):

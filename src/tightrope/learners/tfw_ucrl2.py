@@ -37,8 +37,9 @@ import numpy as np
 from tightrope.errors import ConfigError
 from tightrope.kernels.ucrl import count_transitions, interval_value_iteration
 from tightrope.learners.protocol import Experience, Info, Learner, Stop
+from tightrope.learners.settings import check_settings
 from tightrope.model.policy import DeterministicPolicy
-from tightrope.types import Average, FloatArray, IntArray, ProblemSpec
+from tightrope.types import Average, FloatArray, IntArray, ProblemSpec, as_number
 
 RADII = ("cheung", "program")
 LONGEST = 1 << 20
@@ -75,14 +76,17 @@ class Config:
     max_iterations: int = 20_000
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.delta < 1.0:
+        check_settings(
+            "tfw-ucrl2",
+            self,
+            positive=("threshold", "tolerance"),
+            not_negative=("radius_scale", "coefficient"),
+            counts=("max_iterations",),
+        )
+        if not 0.0 < as_number(self.delta, "delta") < 1.0:
             raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
         if self.radius not in RADII:
             raise ConfigError(f"radius must be one of {RADII}, got {self.radius!r}")
-        if min(self.radius_scale, self.coefficient) < 0 or not self.tolerance > 0:
-            raise ConfigError("need radius_scale >= 0, coefficient >= 0 and tolerance > 0")
-        if self.threshold is not None and not self.threshold > 0:
-            raise ConfigError(f"threshold must be > 0, got {self.threshold}")
 
 
 def theory(spec: ProblemSpec, steps: int, delta: float) -> Config:
@@ -95,7 +99,10 @@ def check(spec: ProblemSpec, config: Config) -> None:
     if not isinstance(spec.criterion, Average):
         raise ConfigError(f"tfw-ucrl2 needs criterion Average(), got {spec.criterion}")
     if (spec.signs < 0).any():
-        raise ConfigError("tfw-ucrl2 offers no '>=' costs; negate the cost and its capacity")
+        raise ConfigError(
+            "tfw-ucrl2 offers no '>=' costs; put 1 - c with capacity 1 - x in place of the floor x "
+            "on c"
+        )
     ranges = np.vstack([spec.reward_range, spec.cost_ranges])
     if ranges.min() < 0 or ranges.max() > 1:
         raise ConfigError(

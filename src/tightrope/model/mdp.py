@@ -398,7 +398,7 @@ class FiniteMDP:
             fields.pop("discount", None)
         kind = CRITERION_NAMES.get(type(kind), kind)
         others = {*CRITERION_NAMES.values()} - {fields["criterion"]}
-        if kind in others and "capacities" in fields:
+        if isinstance(kind, str) and kind in others and "capacities" in fields:
             for name, value in zip(self.cost_names, self.capacities):
                 if name not in anew:
                     raise ModelError(

@@ -97,12 +97,16 @@ def plan(model: FiniteMDP, *, solver: str = "auto", **options: Any) -> Solution:
     ('solved', 1.53628844, array([0.19298177]))
     """
     require_model(model, "plan")
+    if not isinstance(solver, str):
+        raise ConfigError(f"solver must be one of {', '.join(SOLVERS)}, got {solver!r}")
     hint = did_you_mean(solver, SOLVERS)
     if solver not in SOLVERS and hint:  # otherwise the criterion's planner lists its own
         raise ConfigError(f"unknown solver '{solver}'{hint}")
     planner = _planner(model, solver, options)
     known = [*inspect.signature(planner).parameters][1:]
-    if solver != "auto" or "solver" in known:
+    if solver != "auto" and "solver" not in known:
+        raise ConfigError(f"convex planning has one solver; leave solver out, got {solver!r}")
+    if "solver" in known:
         options = {"solver": solver, **options}
     for name in options:
         if name not in known:

@@ -27,7 +27,7 @@ from tightrope.planning.conic import Function, conic_master, is_conic
 from tightrope.planning.convex_columns import ConvexColumns, Reach, first_columns, solve
 from tightrope.planning.masters import CutMaster, Master
 from tightrope.planning.solution import LeastViolation, Solution
-from tightrope.types import FloatArray
+from tightrope.types import FloatArray, as_number
 
 FEW_CHANNELS = 16  # with more the default tolerance is coarser
 PROBES = 12  # points at which callables are tried before planning
@@ -96,7 +96,7 @@ def plan_convex(
     names, reach, free = _channels(model, reward_channels, reward_radius, cost_radius)
     if tolerance is None:
         tolerance = 1e-8 if len(names) <= FEW_CHANNELS else 1e-6
-    if not 0 < tolerance < np.inf:
+    if not 0 < as_number(tolerance, "tolerance") < np.inf:
         raise ConfigError(f"tolerance must be a number > 0, got {tolerance}")
     if not isinstance(max_programs, int) or max_programs < 1:
         raise ConfigError(f"max_programs must be a whole number >= 1, got {max_programs!r}")

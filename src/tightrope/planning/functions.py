@@ -45,15 +45,13 @@ CONSTRAINTS = {"capacities": None, "norm": NormConstraint}
 
 def objective(name: str) -> Any:
     """f by name; None is the sum of the rewards."""
-    return OBJECTIVES[name] if name in OBJECTIVES else _imported("objective", name, OBJECTIVES)
+    return _known("objective", name, OBJECTIVES)
 
 
 def constraint(name: str, capacities: FloatArray) -> Any:
     """g by name; None is the model's capacities."""
-    if name not in CONSTRAINTS:
-        return _imported("constraint", name, CONSTRAINTS)
-    make = CONSTRAINTS[name]
-    return None if make is None else make(capacities)
+    found = _known("constraint", name, CONSTRAINTS)
+    return found(capacities) if name in CONSTRAINTS and found is not None else found
 
 
 @cache
@@ -65,7 +63,11 @@ def _import(name: str) -> Any:
         raise ConfigError(f"function '{name}' cannot be imported: {error}") from error
 
 
-def _imported(kind: str, name: str, known: dict[str, Any]) -> Any:
+def _known(kind: str, name: str, known: dict[str, Any]) -> Any:
+    if not isinstance(name, str):
+        raise ConfigError(f"{kind} must be a name, or module:function, got {name!r}")
+    if name in known:
+        return known[name]
     if ":" not in name:
         raise unknown_name(kind, name, known)
     return _import(name)

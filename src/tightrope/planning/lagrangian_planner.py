@@ -23,7 +23,7 @@ from tightrope.model.policy import DeterministicPolicy, mixture
 from tightrope.planning.episodic import plan_episodic, signed_tables
 from tightrope.planning.evaluation import policy_values
 from tightrope.planning.solution import Solution
-from tightrope.types import FloatArray, IntArray
+from tightrope.types import FloatArray, IntArray, as_number, as_whole
 
 
 class LagrangianPlan(NamedTuple):
@@ -85,12 +85,9 @@ def lagrangian(
     >>> solution.status.value, bool(abs(solution.value - 1.53628844) < 0.02)
     ('not_converged', True)
     """
-    if int(iterations) != iterations or iterations < 1 or not 0 < step < np.inf:
-        raise ConfigError(
-            f"expected a whole number of iterations >= 1 and a finite step > 0, got {iterations} "
-            f"and {step}"
-        )
-    iterations = int(iterations)
+    iterations = as_whole(iterations, "iterations", 1)
+    if not 0 < as_number(step, "step") < np.inf:
+        raise ConfigError(f"step must be a finite number > 0, got {step}")
     started = time.perf_counter()
     tables, limits = signed_tables(model)
     found = iterate(tables, model.horizon, limits, iterations=iterations, step=step)
