@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from tests.planning.exact_gains import solve
 from tests.random_models import random_stationary
 
 from tightrope import FiniteMDP
 from tightrope.errors import ConfigError, ModelError, Status
 from tightrope.model.policy import MixturePolicy, StochasticPolicy
-from tightrope.planning import average, evaluate, plan
+from tightrope.planning import average, constrained, evaluate, plan
 from tightrope.planning.criteria import discounted_visits, state_values
 
 SOLVERS = ("policy-iteration", "value-iteration", "lp")
@@ -236,3 +238,84 @@ def test_bounds_hold_in_fractions_where_mixing_and_discounting_are_slow(solver, 
     if solver == "policy-iteration":
         assert solution.status is Status.SOLVED
         assert solution.value == pytest.approx(float(exact), rel=1e-12)
+
+
+def exact_points(model):
+    """(reward, cost) of every deterministic policy in fractions; a row's diagonal is the rest."""
+    gamma, table = Fraction(model.criterion.discount), model.dense()
+    states = range(model.num_states)
+    for actions in itertools.product(range(model.num_actions), repeat=model.num_states):
+        rows = [[Fraction(float(x)) for x in table[s, actions[s]]] for s in states]
+        for s, row in enumerate(rows):
+            row[s] = 1 - sum(x for j, x in enumerate(row) if j != s)
+        system = [[(s == j) - gamma * rows[s][j] for j in states] for s in states]
+        pays = (
+            [Fraction(float(x[s, actions[s]])) for s in states]
+            for x in (model.rewards, model.costs[0])
+        )
+        start = [Fraction(float(x)) for x in model.initial]
+        yield tuple(sum(x * v for x, v in zip(start, solve(system, right))) for right in pays)
+
+
+def exact_optimum(points, capacity):
+    """The best mixture of two of the points (reward, cost) that keeps the capacity."""
+    best = [v for v, u in points if u <= capacity]
+    for (v, u), (w, x) in itertools.product(points, repeat=2):
+        if u <= capacity < x:
+            best.append(v + (w - v) * (capacity - u) / (x - u))
+    return max(best)
+
+
+def small_constrained(seed):
+    """Three states, two actions, one capacity: the model, and its optimum in fractions."""
+    rng = np.random.default_rng(seed)
+    table = 10.0 ** -rng.integers(0, (1, 8)[seed % 2], (3, 2, 3)) * rng.uniform(0.5, 1, (3, 2, 3))
+    parts = dict(
+        transitions=table / table.sum(axis=2, keepdims=True),
+        rewards=rng.uniform(-1, 1, (3, 2)),
+        discount=(0.5, 0.9, 0.999, 1 - 1e-6)[seed % 4],
+        initial=rng.dirichlet(np.ones(3)),
+        costs=rng.uniform(0, 1, (1, 3, 2)),
+    )
+    points = list(exact_points(discounted(**parts, capacities=[1.0])))
+    low, high = (f(u for _, u in points) for f in (min, max))
+    capacity = float(low + (high - low) * Fraction(rng.uniform(0.05, 0.9)))
+    return discounted(**parts, capacities=[capacity]), exact_optimum(points, Fraction(capacity))
+
+
+@pytest.mark.parametrize("solver", ["auto", "lp", "policy-iteration"])
+def test_constrained_upper_bounds_hold_in_fractions(solver):
+    for seed in range(24):
+        model, best = small_constrained(seed)
+        solution = plan(model, solver=solver)
+        assert solution.status is Status.SOLVED, seed
+        assert Fraction(solution.upper_bound) >= best, seed
+        assert solution.gap <= 1e-9, seed
+
+
+def test_an_excess_over_a_capacity_is_paid_for_in_the_lower_bound():
+    """Rewards per unit of cost of 1000, and a policy 5e-10 over the capacity."""
+    model = discounted(
+        [[[1.0, 0.0], [0.0, 1.0]]] * 2,
+        [[0.0, 0.0], [0.0, 1000.0]],
+        0.5,
+        costs=[[[0.0, 0.0], [0.0, 1.0]]],
+        capacities=[0.5],
+        initial=[0.0, 1.0],
+    )
+    exact = plan(model)
+    table = exact.policy.probabilities.copy()
+    table[1] += [-2e-10, 2e-10]
+    over = constrained._answer(
+        model,
+        Status.SOLVED,
+        "lp",
+        StochasticPolicy(table),
+        exact.multipliers,
+        exact.upper_bound,
+        0.0,
+        {},
+    )
+    assert over.statistics["largest_excess"] > 1e-10
+    assert over.value > exact.value + 1e-7
+    assert over.lower_bound == pytest.approx(exact.value, abs=1e-9)

@@ -94,7 +94,7 @@ def plan(
             return _answer(model, flow.status, solver, None, none, np.inf, started, statistics)
         else:
             upper, start = flow.upper, flow.multipliers
-            if _within(model, flow.policy, upper, scale, near):
+            if _within(model, flow.policy, start, upper, scale, near):
                 statistics.update(single)
                 return _answer(
                     model, Status.SOLVED, solver, flow.policy, start, upper, started, statistics
@@ -120,9 +120,9 @@ def plan(
     statistics.update(single)
     if isinstance(policy, MixturePolicy):
         one: Policy | None = engine.stationary(policy)
-        if solver != "lp" and not _within(model, one, upper, scale, near):
+        if solver != "lp" and not _within(model, one, found.multipliers, upper, scale, near):
             one = engine.program().policy
-        if one is not None and _within(model, one, upper, scale, near):
+        if one is not None and _within(model, one, found.multipliers, upper, scale, near):
             policy = one
         else:
             statistics.update(stationary=False, must_switch=SWITCH)
@@ -134,8 +134,19 @@ def plan(
     return answer
 
 
+def _lower(model: FiniteMDP, value: float, costs: FloatArray, multipliers: FloatArray) -> float:
+    """What is left of a policy's value when it pays for its excess over the capacities."""
+    excess = np.maximum(model.signs * (costs - model.capacities), 0.0)
+    return value - float(multipliers @ excess)
+
+
 def _within(
-    model: FiniteMDP, policy: Policy | None, upper: float, scale: FloatArray, near: float
+    model: FiniteMDP,
+    policy: Policy | None,
+    multipliers: FloatArray,
+    upper: float,
+    scale: FloatArray,
+    near: float,
 ) -> bool:
     """Whether a policy keeps the capacities, and is `near` the bound (a relative gap)."""
     if policy is None:
@@ -145,7 +156,8 @@ def _within(
     except ModelError:  # a total criterion's flow whose policy does not end
         return False
     excess = (model.signs * (costs - model.capacities) / scale[1:]).max()
-    return bool(excess <= SAME and upper - value <= near * max(1.0, abs(value)))
+    lower = _lower(model, value, costs, multipliers)
+    return bool(excess <= SAME and upper - lower <= near * max(1.0, abs(value)))
 
 
 def _answer(
@@ -162,7 +174,7 @@ def _answer(
     lower = -np.inf
     if policy is not None:
         value, costs = evaluate_stationary(model, policy)
-        lower = value
+        lower = _lower(model, value, costs, multipliers)
         upper = max(upper, value)
         statistics["largest_excess"] = float((model.signs * (costs - model.capacities)).max())
     return Solution(

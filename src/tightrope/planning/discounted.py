@@ -86,7 +86,7 @@ def plan_discounted(
         actions, counts["policy_iterations"] = best[0], best[1]["iterations"]
         values, below, above = certified(model, model.rewards, actions)
     value = float(model.initial @ values)
-    mean = 2 * np.count_nonzero(model.initial) * EPS * float(np.abs(values).max())
+    mean = _mean_error(model, values)
     solved = above + below <= tolerance * max(1.0, float(np.abs(values).max()))
     statistics: dict[str, Any] = {**counts, "largest_error": above}
     return Solution(
@@ -114,12 +114,6 @@ def discount_of(model: FiniteMDP) -> float:
     return model.criterion.discount
 
 
-def looked_ahead(model: FiniteMDP, rewards: FloatArray, values: FloatArray) -> FloatArray:
-    """(S, A) ``r + discount P v``, -inf where the action does not exist."""
-    out = rewards + discount_of(model) * (model.matrix() @ values).reshape(rewards.shape)
-    return np.where(model.available, out, -np.inf)
-
-
 def certified(
     model: FiniteMDP, rewards: FloatArray, actions: IntArray
 ) -> tuple[FloatArray, float, float]:
@@ -135,6 +129,11 @@ def certified(
     above = max(0.0, float((more + error).max())) / rest + rounding
     below = max(0.0, float((error - more)[own].max())) / rest + rounding
     return level + relative, below, above
+
+
+def _mean_error(model: FiniteMDP, values: FloatArray) -> float:
+    """Rounding of the mean of values (S,) over the initial law."""
+    return 2 * np.count_nonzero(model.initial) * EPS * float(np.abs(values).max())
 
 
 def _improvements(
@@ -310,6 +309,13 @@ def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) 
     horizon = 1.0 / (1.0 - discount_of(model))
     inner = solver if solver in ("value-iteration", HYBRID) else "policy-iteration"
 
+    sizes = np.abs(np.concatenate([model.rewards[None], costs])).max(axis=(1, 2)) * horizon
+
+    def rounding(weight: float, multipliers: FloatArray, values: FloatArray) -> float:
+        """Of the mean of the values, of the mixed rewards behind them, and of the limits' price."""
+        parts = weight * sizes[0] + float(multipliers @ (sizes[1:] + np.abs(limits)))
+        return _mean_error(model, values) + (multipliers.size + 2) * EPS * parts
+
     last: IntArray | None = None  # the next multipliers are near: so is their best policy
 
     def respond(weight: float, multipliers: FloatArray) -> Response:
@@ -322,7 +328,7 @@ def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) 
         policy = DeterministicPolicy(actions)
         values, _, above = certified(model, mixed, actions)
         value = evaluate_stationary(model, policy)
-        upper = float(model.initial @ values) + above
+        upper = float(model.initial @ values) + above + rounding(weight, multipliers, values)
         return Response(policy, np.append(value.value, model.signs * value.costs), upper)
 
     def program() -> Flow:
@@ -330,8 +336,11 @@ def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) 
         if flow.status is not Status.SOLVED:
             return Flow(flow.status, None, flow.multipliers, np.inf, flow.iterations)
         mixed = model.rewards - np.tensordot(flow.multipliers, costs, axes=1)
-        residual = (looked_ahead(model, mixed, flow.values).max(axis=1) - flow.values).max()
-        bound = float(model.initial @ flow.values) + max(0.0, float(residual)) * horizon
+        values = flow.values
+        more, error = _added(model, mixed, float(values[0]), values - values[0])
+        rest = (1.0 - discount_of(model)) * (1.0 - 4 * EPS)
+        bound = float(model.initial @ values) + max(0.0, float((more + error).max())) / rest
+        bound += 2 * EPS * float(np.abs(values).max()) + rounding(1.0, flow.multipliers, values)
         policy = policy_of(flow.measure, model.available)
         upper = bound + float(flow.multipliers @ limits)
         return Flow(flow.status, policy, flow.multipliers, upper, flow.iterations)
@@ -339,5 +348,4 @@ def engine_of(model: FiniteMDP, solver: str, tolerance: float, max_sweeps: int) 
     def stationary(policy: MixturePolicy) -> Policy:
         return policy_of(discounted_visits(model, policy), model.available)
 
-    sizes = np.abs(np.concatenate([model.rewards[None], costs])).max(axis=(1, 2))
-    return Engine(respond, program, sizes * horizon, stationary)
+    return Engine(respond, program, sizes, stationary)
