@@ -47,7 +47,7 @@ def compare_with_textbook(number):
     found = project(z, confidence)
     assert found.distance <= 1e-5
     other, accuracy = textbook(confidence, z)
-    assert accuracy < 2e-5
+    assert accuracy < 5e-5  # the opponent's own gap
     off = np.linalg.norm(found.q.ravel()[confidence.pairs] - other)
     assert off <= found.distance + accuracy
 
