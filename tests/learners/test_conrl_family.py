@@ -368,6 +368,7 @@ WRONG = [
     ("conrl-lagrangian", "fictitious_episodes", 0),
     ("conrl-lagrangian", "planner", "a3c"),
     ("conrl-knapsack", "epsilon", "a"),
+    *[("conrl-knapsack", name, x) for name in ("null_action", "out_state") for x in ("a", 1000)],
     ("conrl-knapsack", "budgets", "a"),
     ("conrl-knapsack", "budgets", None),
     ("conrl-convex", "objective", np.sum),

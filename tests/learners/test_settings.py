@@ -41,6 +41,13 @@ def test_refused_by_name(learner, field, value):
         runner.start(make_problem("ergodic"), learner, episodes=3000, **{field: value})
 
 
+@pytest.mark.parametrize("learner", ["ucrl2", "olsvi-fh", "mdp-exp2"])
+@pytest.mark.parametrize("delta", ["a", None])
+def test_delta_is_a_number(learner, delta):
+    with pytest.raises(ConfigError, match="delta must be a number"):
+        runner.start(make_problem("ergodic"), learner, episodes=3000, delta=delta)
+
+
 def test_sigma_is_at_most_two_over_d():
     with pytest.raises(ConfigError, match=r"at most 2 / d = 0\.06"):
         runner.start(make_problem("ergodic"), "mdp-exp2", episodes=3000, sigma=0.07)

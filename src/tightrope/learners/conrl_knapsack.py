@@ -68,7 +68,8 @@ class Config(conrl.Config):
         budgets = [as_number(x, "each of budgets") for x in np.atleast_1d(self.budgets)]
         object.__setattr__(self, "budgets", tuple(budgets))
         object.__setattr__(self, "sizes", tuple(self.sizes))  # JSON brings lists
-        object.__setattr__(self, "episodes", as_whole(self.episodes, "episodes", 1))
+        for name, least in (("episodes", 1), ("null_action", -1), ("out_state", -1)):
+            object.__setattr__(self, name, as_whole(getattr(self, name), name, least))
         object.__setattr__(self, "epsilon", as_number(self.epsilon, "epsilon"))
         if self.stop not in STOPS:
             raise ConfigError(f"stop must be one of {STOPS}, got {self.stop!r}")
@@ -134,6 +135,9 @@ def check(spec: ProblemSpec, config: Config) -> None:
         raise ConfigError(
             f"sizes are {config.sizes}, expected those of the problem: {_sizes(spec)}"
         )
+    for name, size in (("null_action", spec.num_actions), ("out_state", spec.num_states)):
+        if getattr(config, name) >= size:
+            raise ConfigError(f"{name} must be below {size}, got {getattr(config, name)}")
     starts = np.flatnonzero(spec.initial > 0)
     needed = np.arange(spec.num_states) if config.stop == STOPS[2] else starts
     missing = needed[~spec.available[needed, config.null_action]]

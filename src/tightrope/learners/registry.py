@@ -144,6 +144,8 @@ def make_config(
 
     Raises ConfigError for unknown learners, presets or fields.
     """
+    from tightrope.types import as_number
+
     bare, preset = split_name(name)
     learner = get_learner(bare)
     values: dict[str, Any] = {}
@@ -152,7 +154,7 @@ def make_config(
         if preset not in known:
             raise unknown_name(f"preset of {bare}", preset, presets_of(bare))
         values = dict(known[preset])
-    config = learner.theory(spec, episodes, delta)
+    config = learner.theory(spec, episodes, as_number(delta, "delta"))
     fields = [item.name for item in dataclasses.fields(config)]
     for field in changes:
         if field not in fields:
