@@ -336,6 +336,26 @@ def test_constrained_optima_in_fractions_where_mixing_is_slow():
     assert checked > 10
 
 
+def test_a_large_transient_part_that_is_slow_is_certified():
+    """600 states between two ends, some million steps on the way; chances known in fractions."""
+    size, rng = 602, np.random.default_rng(2)
+    table = np.zeros((size, 1, size))
+    table[0, 0, 0] = table[-1, 0, -1] = 1.0
+    for k in range(1, size - 1):
+        up, down = rng.uniform(0.2, 0.5, 2)
+        table[k, 0, k - 1 : k + 2] = down, 1.0 - up - down, up
+    rewards, initial = np.zeros((size, 1)), np.zeros(size)
+    rewards[-1], initial[size // 2] = 1.0, 1.0
+    solution = plan(average(table, rewards, initial=initial), solver="policy-iteration")
+    steps = [Fraction(1)]
+    for k in range(1, size - 1):
+        steps.append(steps[-1] * Fraction(table[k, 0, k - 1]) / Fraction(table[k, 0, k + 1]))
+    exact = sum(steps[: size // 2]) / sum(steps)
+    assert solution.status is Status.SOLVED
+    assert Fraction(solution.lower_bound) <= exact <= Fraction(solution.upper_bound)
+    assert solution.gap <= 1e-12
+
+
 @pytest.mark.parametrize("solver", GAIN_SOLVERS)
 @pytest.mark.parametrize("slow", [1e-6, 1e-12, 1e-15])
 def test_a_choice_between_ends_is_seen_and_certified_however_slow_the_way(solver, slow):

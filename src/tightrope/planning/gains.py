@@ -140,12 +140,14 @@ def gain_lower(
     gains: FloatArray,
     bias: FloatArray,
     low: FloatArray,
+    gain_low: FloatArray | None = None,
 ) -> FloatArray:
     """(S,) certified lower bounds of a policy's gain, from its computed gain and any bias.
 
     In a recurrent class ``min (r + P h - h)`` is no larger than the gain. Chances of ending in a
     class are computed without subtraction, so each has a small relative error; of large chains,
-    the error is at most what ``P g - g`` leaves over times the steps on the way.
+    the error is at most what ``P g - g`` leaves over times the steps on the way, for g with what
+    does not fit into one float, `gain_low`.
     """
     states, none = np.arange(bias.size), np.zeros(bias.size)
     out, error = (x[states, actions] for x in differences(frame, rewards, none, bias, low))
@@ -160,7 +162,8 @@ def gain_lower(
     if least.size > 1 and moving.size <= DENSE_LIMIT:
         slip += ends_error(moving.size) * float(np.abs(known).max())
     elif least.size > 1:
-        off, error = differences(frame, np.zeros_like(rewards), none, gains, none)
+        rest = none if gain_low is None else gain_low
+        off, error = differences(frame, np.zeros_like(rewards), none, gains, rest)
         left = float((np.abs(off) + error)[states, actions][moving].max())
         leave = np.asarray(chain[moving][:, inside].sum(axis=1)).ravel()
         steps = none.copy()
@@ -169,6 +172,7 @@ def gain_lower(
         sure = steps.min() >= 0 and ((steps - chain @ steps)[moving] >= 0.5).all()
         apart = float(np.ptp(known))
         slip += min(apart, 2.0 * float(steps.max()) * left) if sure else apart
+        slip += float(np.abs(rest).max()) + EPS * float(np.abs(gains).max())
     return gains - slip * (1.0 + 4 * EPS)
 
 
@@ -198,7 +202,7 @@ def certified(
         actions,
         found.gain,
         found.bias,
-        gain_lower(frame, rewards, actions, found.gain, found.bias, found.bias_low),
+        gain_lower(frame, rewards, actions, found.gain, found.bias, found.bias_low, found.gain_low),
         gain_upper(frame, rewards, found.bias, found.bias_low),
         iterations,
     )

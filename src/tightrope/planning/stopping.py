@@ -109,11 +109,15 @@ def left_over(
 
 
 def evaluate_choice(
-    rows: Rows, pays: FloatArray, stop: FloatArray, choice: IntArray
+    rows: Rows,
+    pays: FloatArray,
+    stop: FloatArray,
+    choice: IntArray,
+    large_rounding: float = LARGE_ROUNDING,
 ) -> tuple[FloatArray, FloatArray, int | None]:
     """Values of fixed choices as the sum of two floats; or a state that never stops.
 
-    Large processes are refined only as far as the rounding errors of one step; where stopping takes
+    Large processes are refined only up to so many rounding errors of one step; where stopping takes
     1e12 steps, these add up.
     """
     high, low = np.where(choice == STOP, stop, 0.0), np.zeros(stop.size)
@@ -147,7 +151,7 @@ def evaluate_choice(
     high[moving] = solve((due + into @ stop[choice == STOP])[:, None])[:, 0]
     large = moving.size > DENSE_LIMIT
     scale = float(np.abs(due).max()) + float(np.abs(high).max())
-    refine(high, low, missing, correct, LARGE_ROUNDING * EPS * scale if large else 0.0)
+    refine(high, low, missing, correct, large_rounding * EPS * scale if large else 0.0)
     return high, low, None
 
 
@@ -229,8 +233,12 @@ def upper_values(rows: Rows, pays: FloatArray, stop: FloatArray) -> FloatArray:
         return nothing
     finite = np.isfinite(stop)
     scale = max(float(np.abs(pays).max(initial=0.0)), float(np.abs(stop[finite]).max()), 1e-250)
-    more, error = left_over(rows, pays, found.values, found.low)
     chosen = found.choice[found.choice >= 0]
+    if chosen.size > DENSE_LIMIT:  # the policy is settled: now its values to the last digit
+        ended = np.where(finite, stop, 0.0)
+        values, low, _ = evaluate_choice(rows, pays, ended, found.choice, 0.0)
+        found = found._replace(values=values, low=low)
+    more, error = left_over(rows, pays, found.values, found.low)
     least = 4.0 * float((np.abs(more) + error)[chosen].max(initial=0.0))
     for margin in (1e-9, 1e-12, 1e-15):
         near = more >= -margin * scale
