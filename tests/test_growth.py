@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 
+from tightrope import growth
 from tightrope.experiment import Arm, Experiment
 from tightrope.growth import growth_text
 from tightrope.launch import launch
@@ -37,6 +38,20 @@ def test_growth_of_streams(tmp_path):
     text = growth_text(rows)
     assert text.count("psrl") == 1
     assert " 4000 " in text
+    assert "+-" not in text  # two seeds have no interval
+    assert saved[0]["regret_half_width"] == "nan"
+    runs = [
+        {
+            "regret": float(seed),
+            "slope_along_run": 1.0,
+            "seconds": 1,
+            "updates": 1,
+            "state_bytes": 8,
+        }
+        for seed in range(3)
+    ]
+    half = growth._row(1000, runs)["regret_half_width"]
+    np.testing.assert_allclose(half, 4.302653 / np.sqrt(3), rtol=1e-6)
 
 
 def test_no_growth_table_for_episodes(tmp_path):

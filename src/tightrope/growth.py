@@ -1,10 +1,11 @@
 """What learning single streams costs: regret along the run, seconds, bytes of state, their growth.
 
 `growth.csv` has a row a problem, learner and T (experiments may run several, see
-`tightrope.slopes`): regret at T with the half width of its 95% interval; the slope of log regret on
-log t along the run (means and interval over the seeds), which says something of learners that do
-not know T; seconds of a run; updates; bytes of the learner's state at the end; and, in the row of
-the longest T, how seconds and bytes grow with T (slopes of logs; 0 where nothing grows).
+`tightrope.slopes`): regret at T with the half width of its 95% interval (from three seeds on); the
+slope of log regret on log t along the run (mean and interval likewise), which says something of
+learners that do not know T; seconds of a run; updates; bytes of the learner's state at the end;
+and, in the row of the longest T, how seconds and bytes grow with T (slopes of logs; 0 where nothing
+grows).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tightrope.experiment import Experiment
 from tightrope.metrics import align, interval
 from tightrope.results import Job, group_name, is_finished, jobs_of, part_path, write_atomic
 
+SEEDS = 3  # from which there is an interval, as in figures
 POINTS = 20  # of a slope along one run, over its last two decades
 Row = dict[str, Any]
 
@@ -77,7 +79,8 @@ def _row(steps: int, runs: list[Row]) -> Row:
     out: Row = {"steps": steps, "seeds": len(runs)}
     for name in ("regret", "slope_along_run"):
         mean, half = interval(np.array([run[name] for run in runs]))
-        out |= {name: float(mean), f"{name}_half_width": float(half)}
+        width = float(half) if len(runs) >= SEEDS else math.nan
+        out |= {name: float(mean), f"{name}_half_width": width}
     medians = ("seconds", "updates", "state_bytes")  # the first run of a process loads its kernels
     return out | {name: float(np.median([run[name] for run in runs])) for name in medians}
 
@@ -118,4 +121,5 @@ def _number(value: float, form: str = ".2f") -> str:
 
 
 def _with_width(row: Row, name: str, form: str) -> str:
-    return f"{_number(row[name], form)} +- {_number(row[f'{name}_half_width'], form)}"
+    half = row[f"{name}_half_width"]
+    return _number(row[name], form) + (f" +- {_number(half, form)}" if math.isfinite(half) else "")

@@ -76,7 +76,16 @@ def test_a_failed_solve_keeps_the_policy_and_is_counted(spec, monkeypatch):
     monkeypatch.setattr(fopo, "solve_fixed_point", lambda *args, **options: nowhere)
     fopo._solve(state)
     np.testing.assert_array_equal(state.weights, before)
-    assert state.unmet() == ["1 of 2 programs were not solved to proved optimality"]
+    assert state.unmet() == ["in 1 of 2 programs J was not proved optimal"]
+    # ties may stay open: Theorem 3 needs only J
+    tied = dataclasses.replace(lost, status=Status.NOT_CONVERGED, gain=1.0, upper_bound=1.0)
+    monkeypatch.setattr(fopo, "solve_fixed_point", lambda *args, **options: tied)
+    fopo._solve(state)
+    assert (state.updates, state.unproved) == (3, 1)
+    open_gap = dataclasses.replace(tied, gain=0.5)
+    monkeypatch.setattr(fopo, "solve_fixed_point", lambda *args, **options: open_gap)
+    fopo._solve(state)
+    assert (state.updates, state.unproved) == (4, 2)
 
 
 def test_bad_input(riverswim, spec):

@@ -39,6 +39,27 @@ def test_ucrl2_epochs_end_when_a_count_doubles(riverswim, stream):
     np.testing.assert_array_equal(run.state.moves.sum(axis=2), run.state.visits)
 
 
+def test_an_iteration_that_ends_at_its_limit_has_converged(riverswim):
+    """What counts is the span of the last step, not how many steps there were."""
+
+    def planned(limit):
+        state = ucrl2.init(riverswim.spec(), ucrl2.Config(max_iterations=limit))
+        state.time, state.visits[:] = 10**6, 1e6
+        state.moves[:] = 1e6 * riverswim.dense()
+        state.reward_sums[:] = 1e6 * riverswim.rewards
+        return ucrl2._plan(state), state
+
+    needed = planned(10**6)[1].iterations
+    assert needed > 2
+    for limit in (needed, needed - 1):
+        converged, state = planned(limit)
+        assert (converged, state.unfinished, state.iterations) == (
+            limit == needed,
+            limit < needed,
+            limit,
+        )
+
+
 @pytest.mark.parametrize("learner", [ucrl2, psrl])
 def test_affine_rewards_give_the_same_play(learner, riverswim, stream):
     """Rewards in [0, 4] are an explicit map of [0, 1]: play does not change."""

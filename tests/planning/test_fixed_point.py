@@ -108,6 +108,20 @@ def test_node_limit_is_said_and_bounded():
     assert cut.status is Status.NOT_CONVERGED
     assert cut.gain <= exact.gain + 1e-6 <= cut.upper_bound + 2e-6
     assert cut.gap > 0
+    assert not cut.proved
+
+
+def test_ties_left_open_do_not_unprove_the_gain():
+    """The tie-break has the nodes that the first stage left, all of them."""
+    parts = instance(0, states=5)
+    parts["beta"] = 10.0
+    assert solve_fixed_point(**parts).status is Status.SOLVED
+    for limit in range(10, 20):
+        cut = solve_fixed_point(**parts, node_limit=limit)
+        assert cut.status is Status.NOT_CONVERGED
+        assert cut.proved
+        assert cut.gain == cut.upper_bound == 1.0
+        assert cut.nodes > limit
 
 
 def test_weights_do_not_depend_on_the_order_of_things():

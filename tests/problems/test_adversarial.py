@@ -1,6 +1,10 @@
 """Sequences are replayable block by block, and know their hindsight averages exactly."""
 
 import dataclasses
+import functools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -226,3 +230,73 @@ def test_custom_adversaries_count_by_what_they_do():
     ]
     assert len(set(different)) == len(different)
     assert hashed(scaled(0.5, R)) == hashed(scaled(0.5, R.copy()))
+
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor, self.me = factor, self
+
+    def __call__(self, episode, q):
+        return self.factor * R
+
+
+def closing(value):
+    return lambda episode, q: value
+
+
+def test_fingerprints_look_into_what_a_function_holds():
+    def shared(episode, q, share=1):
+        return share * R
+
+    def keyword(default):
+        def function(episode, q, *, share=default):
+            return share * R
+
+        return function
+
+    pairs = [
+        ([1], [2]),
+        ((1, [2]), (1, [3])),
+        ({"a": 1}, {"a": 2}),
+        ({1}, {2}),
+        (np.float64(1), np.float64(2)),
+        (np.array([1, None]), np.array([2, None])),
+        (range(2), range(3)),
+        (np.minimum, np.maximum),
+        (closing(1), closing(2)),
+        (Scaled(1), Scaled(2)),
+    ]
+    functions = [(closing(one), closing(other)) for one, other in pairs] + [
+        (lambda episode, q: episode in {1, 2}, lambda episode, q: episode in {1, 3}),
+        (keyword(1), keyword(2)),
+        (functools.partial(shared, share=1), functools.partial(shared, share=2)),
+        (Scaled(1), Scaled(2)),
+        (Scaled(1).__call__, Scaled(2).__call__),
+    ]
+    for one, other in functions:
+        assert sequences.fingerprint(one) != sequences.fingerprint(other)
+    same = sequences.fingerprint
+    assert same(closing(np.float64(1))) == same(closing(1.0))
+    assert same(closing({"a": 1, "b": {2, 3}})) == same(closing({"b": {3, 2}, "a": 1}))
+    assert same(Scaled(1)) == same(Scaled(1))
+    early = sequences.fingerprint(lambda episode, q: later)  # a cell that is still empty
+    later = R
+    assert early != sequences.fingerprint(lambda episode, q: later)
+
+
+def test_fingerprints_do_not_depend_on_the_hash_seed():
+    program = (
+        "from tightrope.problems.sequences import fingerprint\n"
+        "held = {'a', 'b', 'c'}, {'x': 1, 'y': 2}\n"
+        "print(fingerprint(lambda e, q: (held, e in {'d', 'e', 'f'})), fingerprint(held))"
+    )
+    out = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(out) == 1

@@ -8,8 +8,9 @@ Deviations:
    optimism (Lemma 2) is kept.
 2. Ties, which the paper leaves open, are broken: the least |b|_Lambda, then the least |w|.
 3. ``method="local"`` (large instances) gives a feasible point and an upper bound of J; no theorem
-   covers it unless the gap is 0. Nor does one where `node_limit` ended branch and bound: such
-   updates have ``proved = 0`` in Info and take the guarantee from the run.
+   covers it unless the gap is 0. Nor does one where `node_limit` ended branch and bound before J
+   was proved optimal: such updates have ``proved = 0`` in Info and take the guarantee from the
+   run. Ties may be left open: Theorem 3 needs only J.
 4. Where the program has no feasible point (beta or the span is too small) the run stops and says
    so.
 """
@@ -103,7 +104,7 @@ class State:
         """Why no theorem covers the run."""
         if not self.unproved:
             return []
-        return [f"{self.unproved} of {self.updates} programs were not solved to proved optimality"]
+        return [f"in {self.unproved} of {self.updates} programs J was not proved optimal"]
 
 
 def init(spec: ProblemSpec, config: Config) -> State:
@@ -153,7 +154,7 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
         "gain": solved.gain,
         "upper_bound": solved.upper_bound,
         "gap": solved.gap,
-        "proved": float(solved.status == "solved"),
+        "proved": float(solved.proved),
         "nodes": float(solved.nodes),
         "slack_norm": solved.slack_norm,
         "updates": float(state.updates),
@@ -182,7 +183,7 @@ def _solve(state: State) -> FixedPoint:
             f"fopo: the program of update {state.updates} has no feasible point: beta = {beta:.6g} "
             f"or the bound {radius:.6g} of |w| is too small; raise beta_scale or span"
         )
-    state.unproved += solved.status is not Status.SOLVED
+    state.unproved += not solved.proved
     if not np.isnan(solved.gain):  # else the solver failed: keep what is played
         state.weights = solved.weights
         state.selection = solved.selection
@@ -192,7 +193,7 @@ def _solve(state: State) -> FixedPoint:
 def guarantee(config: Config) -> str | None:
     """Theorem 3 if beta is as proved and the program is solved exactly."""
     if config.beta_scale == 1.0 and config.method == "exact":
-        return "[LIN, Theorem 3]: regret of order sp sqrt(d^3 T) log(T / delta)"
+        return "[LIN, Theorem 3]: regret of order (2 + sp) sqrt(d^3 T) log(T / delta)"
     return None
 
 

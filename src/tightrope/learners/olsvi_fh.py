@@ -66,14 +66,19 @@ def theory(spec: ProblemSpec, steps: int, delta: float = 0.05) -> Config:
 
 
 def episode_length(spec: ProblemSpec, config: Config, dimension: int) -> int:
-    """H of Algorithm 2, rounded up: of sqrt(sp) T^(1/4) / d^(3/4) and (sp T / d^2)^(1/3)."""
+    """H of Algorithm 2, rounded up."""
+    return max(1, math.ceil(unrounded_length(spec, config, dimension)))
+
+
+def unrounded_length(spec: ProblemSpec, config: Config, dimension: int) -> float:
+    """H of Algorithm 2: of sqrt(sp) T^(1/4) / d^(3/4) and (sp T / d^2)^(1/3)."""
     span, steps = declared(spec, "span", config.span, "olsvi-fh"), config.steps
     terms = (
         math.sqrt(span) * steps**0.25 / dimension**0.75,
         (span * steps / dimension**2) ** (1.0 / 3.0),
     )
     choose = min if config.horizon_form == "min" else max
-    return max(1, math.ceil(config.horizon_scale * choose(terms)))
+    return config.horizon_scale * choose(terms)
 
 
 def bonus_factor(config: Config, dimension: int, length: int) -> float:
@@ -139,6 +144,14 @@ class State:
     weights: FloatArray
     past_rows: FloatArray
     past_states: FloatArray
+
+    def unmet(self) -> list[str]:
+        """Why no theorem covers the run: with sp >= 1 a bound where H < 1 is more than T."""
+        span = declared(self.spec, "span", self.config.span, "olsvi-fh")
+        length = unrounded_length(self.spec, self.config, len(self.gram))
+        if span >= 1.0 or length >= 1.0 or guarantee(self.config) is None:
+            return []
+        return [f"sp = {span:.3g} makes H = {length:.3g}, which was rounded up to 1"]
 
 
 def init(spec: ProblemSpec, config: Config) -> State:

@@ -75,9 +75,8 @@ def dual_step(spec: ProblemSpec, config: Config, episodes: int) -> float:
 
     [BOBW, Section 4 and Appendix C.2], for T = `episodes`.
     """
-    constant = bounds.dual_constant(bounds.setting_of(spec, episodes, config.delta))
-    root = math.sqrt(episodes * math.log(episodes**2 / config.delta))
-    return config.dual_scale / (constant * root)
+    setting = bounds.setting_of(spec, episodes, config.delta)
+    return config.dual_scale * bounds.dual_step(setting)
 
 
 def check(spec: ProblemSpec, config: Config) -> None:

@@ -105,7 +105,7 @@ class Learner:
         ``episodic`` or ``stream``; ``constraints`` (any m), ``one-constraint`` or
         ``unconstrained``; ``full-information``; ``privileged`` (is given the optimal policy).
         ``linear-model`` or ``linear-bias`` (its theorem needs Assumption 2 or 4 of Wei et al.
-        2020, which a run on a finite model checks).
+        2020, which a run on a finite model checks). ``finite-diameter`` (its theorem needs one).
     reference : str
         Where the algorithm is defined.
     """

@@ -165,17 +165,17 @@ def update(state: State, experience: Experience) -> tuple[State, Info]:
     state.epoch += 1
     count(state, experience)
     # 3-5. plausible models and the optimistic policy
-    _plan(state)
+    converged = _plan(state)
     return state, {
         "gain_lower": float(state.gain_bounds[0]),
         "gain_upper": float(state.gain_bounds[1]),
         "iterations": float(state.iterations),
-        "converged": float(state.iterations < state.config.max_iterations),
+        "converged": float(converged),
     }
 
 
-def _plan(state: State) -> None:
-    """Extended value iteration to 1/sqrt(t) over Eqs. (3) and (4)."""
+def _plan(state: State) -> bool:
+    """Extended value iteration to 1/sqrt(t) over Eqs. (3) and (4); whether it got there."""
     spec, config = state.spec, state.config
     low, high = spec.reward_range
     width = (high - low) or 1.0
@@ -188,20 +188,23 @@ def _plan(state: State) -> None:
     number = np.maximum(1.0, state.visits)
     mean = (state.reward_sums / number - low) / width * (state.visits > 0)
     optimistic = mean + config.reward_radius_scale * jaksch_reward(state.visits, **sizes)
+    tolerance = 1.0 / np.sqrt(state.time)
     actions, values, lower, upper, iterations = extended_value_iteration(
         state.moves / number[:, :, None],
         optimistic,
         config.transition_radius_scale * jaksch_transition(state.visits, **sizes),
         spec.available,
         state.values,
-        1.0 / np.sqrt(state.time),
+        tolerance,
         config.max_iterations,
     )
     state.actions[:] = actions
     state.values = values
     state.gain_bounds = low + width * np.array([lower, upper])
     state.iterations = int(iterations)
-    state.unfinished += iterations >= config.max_iterations
+    converged = bool(upper - lower < tolerance)
+    state.unfinished += not converged
+    return converged
 
 
 def guarantee(config: Config) -> str | None:
@@ -221,6 +224,6 @@ LEARNER = Learner(
     update=update,
     guarantee=guarantee,
     check=check,
-    traits=frozenset({"stream", "unconstrained", "weakly-communicating"}),
+    traits=frozenset({"stream", "unconstrained", "weakly-communicating", "finite-diameter"}),
     reference="Jaksch, Ortner, Auer 2010, Figure 1",
 )

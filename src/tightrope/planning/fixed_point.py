@@ -70,6 +70,11 @@ class FixedPoint:
         """Upper bound minus gain."""
         return self.upper_bound - self.gain
 
+    @property
+    def proved(self) -> bool:
+        """Whether `gain` is proved to be the maximum within 1e-7, ties broken or not."""
+        return self.status is Status.SOLVED or self.gap <= TIE
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Program:
@@ -160,9 +165,8 @@ def solve_fixed_point(
     capped = best.gain >= 1.0 - TIE
     upper = 1.0 if capped else min(1.0, -bound)
     if capped:  # J is at its cap and says nothing about w
-        left = node_limit - program.solves[0] if exact else 0
         chosen = [_maximisers(program, best.weights)]
-        tied, _, done = _minimise(program, 1.0, chosen, left)
+        tied, _, done = _minimise(program, 1.0, chosen, node_limit if exact else 0)
         best, done = (best, False) if tied is None else (tied, done and exact)
     best = _polished(program, best, 1.0 if capped else None)
     gain, weights = best.gain, _least_weights(program, best)
@@ -212,6 +216,8 @@ def _minimise(
     program: _Program, gain: float | None, starts: list[IntArray], node_limit: int
 ) -> tuple[_Point | None, float, bool]:
     """Least of -J, or of |b|^2 / 2 at a given J, over all selections.
+
+    `node_limit` counts all cone programs of `program`, those of an earlier call too.
 
     Returns the best point (None if none was found), a lower bound, and whether the bound is met;
     without a point, whether there is none.

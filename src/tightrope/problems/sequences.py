@@ -8,8 +8,10 @@ block of t alone (seed, stream, block), so any episode can be had without the on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from types import BuiltinFunctionType, CellType, CodeType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -157,24 +159,68 @@ def custom(
     return make("custom", np.zeros((1, *shape)), channel=channel, function=function)
 
 
-def fingerprint(function: Any) -> str:
+def fingerprint(value: Any, within: tuple[int, ...] = ()) -> str:
     """What tells one adversary's function from another: its code, defaults and what it closes over.
 
-    What it reads elsewhere, such as a global table or an attribute, is not looked at.
+    Arguments of `functools.partial` count too, and of objects the attributes and what they do when
+    called (of models the content hash; cached properties do not). What it reads elsewhere, such as
+    a global table, is not looked at. `within` are the ids of what contains the value: one that
+    contains itself ends.
     """
-    if isinstance(function, np.ndarray):
-        return f"{function.shape}{function.tobytes().hex()}"
-    if isinstance(function, tuple):
-        return f"({','.join(map(fingerprint, function))})"
-    if isinstance(function, int | float | complex | str | bytes | None):
-        return repr(function)
-    code = getattr(function, "__code__", function if hasattr(function, "co_code") else None)
-    if code is None:
-        return f"{type(function).__module__}.{type(function).__qualname__}"
-    cells = (cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
-    closure = tuple(getattr(value, "__code__", value) for value in cells)
-    parts = (code.co_consts, getattr(function, "__defaults__", None), closure)
-    return f"{code.co_qualname}{code.co_code.hex()}{code.co_names}{fingerprint(parts)}"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int | float | complex | str | bytes | range | None):
+        return repr(value)
+    if id(value) in within:
+        return f"<{len(within) - within.index(id(value))} up>"
+
+    def each(values: Iterable[Any]) -> list[str]:
+        return [fingerprint(item, (*within, id(value))) for item in values]
+
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"{value.dtype.str}{value.shape}{value.tobytes().hex()}"
+    if isinstance(value, np.ndarray):
+        return f"{value.shape}{each([value.tolist()])}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({','.join(each(value))})"
+    if isinstance(value, set | frozenset):
+        return f"set({','.join(sorted(each(value)))})"
+    if isinstance(value, Mapping):
+        return f"dict({','.join(sorted(each(value.items())))})"
+    if isinstance(value, type | ModuleType | BuiltinFunctionType | np.ufunc):
+        name = getattr(value, "__qualname__", value.__name__)
+        return f"{getattr(value, '__module__', '')}.{name}"
+    if isinstance(value, partial):
+        return f"partial{each((value.func, value.args, value.keywords))}"
+    if isinstance(value, MethodType):
+        return f"method{each((value.__func__, value.__self__))}"
+    code = getattr(value, "__code__", value if isinstance(value, CodeType) else None)
+    if code is not None:
+        defaults = (getattr(value, name, None) for name in ("__defaults__", "__kwdefaults__"))
+        cells = map(_contents, getattr(value, "__closure__", None) or ())
+        parts = each((code.co_consts, *defaults, *cells))
+        return f"{code.co_qualname}{code.co_code.hex()}{code.co_names}{parts}"
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(getattr(value, "content_hash", None), str):
+        return f"{kind}:{value.content_hash}"
+    caches = {
+        name
+        for base in type(value).__mro__
+        for name, item in vars(base).items()
+        if isinstance(item, cached_property)
+    }
+    own = {
+        name: item for name, item in getattr(value, "__dict__", {}).items() if name not in caches
+    }
+    return f"{kind}{each([own, type(value).__call__ if callable(value) else None])}"
+
+
+def _contents(cell: CellType) -> Any:
+    """What a function closes over; of a name that has no value yet, the type of its cell."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return CellType
 
 
 def weights(sequence: TableSequence, first: int, count: int, seed: int) -> FloatArray:

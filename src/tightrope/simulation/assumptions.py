@@ -17,7 +17,7 @@ from tightrope.model.features import feature_map_of, features_of, rows_at
 from tightrope.model.linear import ContinuousLinearMDP, bias_linearity_error, linearity_error
 from tightrope.model.mdp import FiniteMDP
 from tightrope.model.policy import uniform_policy
-from tightrope.model.structure import count_policies
+from tightrope.model.structure import count_policies, is_communicating
 from tightrope.problems.linear import SIGMA_POLICIES
 from tightrope.simulation.points import PointWorld
 from tightrope.simulation.stream import KNOWN_PAIRS, StreamWorld
@@ -57,9 +57,10 @@ def checked_config(
             value = float(getattr(found, error.name))
             given = {error.name: value, "estimated": (*config.estimated, error.name)}
             config = dataclasses.replace(config, **given)
+            worse = "; over all policies it can be worse" if spec.num_actions > 1 else ""
             notes.append(
                 f"{error.name} = {value:.6g} is an estimate from {STEPS:,} steps of the uniform "
-                "policy; over all policies it can be worse, so no theorem covers this run"
+                f"policy{worse}, so no theorem covers this run"
             )
         except ConfigError as error:
             own = _presets_with(learner, "mixing_time")
@@ -86,15 +87,19 @@ def unmet_assumptions(
     """Assumptions of the learner's theorem that this problem or this configuration breaks.
 
     A finite model of at most 2,000 pairs is checked against [LIN, Assumptions 2 to 5] with the
-    constants that the learner uses; `span` is the true sp(v*), if known. A run with any of these
-    sentences has no guarantee.
+    constants that the learner uses, one of any size for a finite diameter; `span` is the true
+    sp(v*), if known. A run with any of these sentences has no guarantee.
     """
     out: list[str] = []
     used = _constant(spec, config, "span")
     if used is not None and span is not None and used < span * (1.0 - 1e-9):
         out.append(f"span = {used:.6g} is less than sp(v*) = {span:.6g}")
-    if not isinstance(model, FiniteMDP) or model.rewards.size > KNOWN_PAIRS:
+    if not isinstance(model, FiniteMDP):
         return out  # continuous: linear by its making, t_mix and sigma estimated or declared
+    if "finite-diameter" in learner.traits and not is_communicating(model):
+        out.append("the diameter is infinite: some state cannot be reached from another")
+    if model.rewards.size > KNOWN_PAIRS:
+        return out
     if spec.features is not None:
         out += _unmet_linearity(learner, spec, model)
     if "linear-bias" not in learner.traits or getattr(config, "estimated", False):
