@@ -168,7 +168,7 @@ def test_plan_evaluate_run_and_simulate_say_what_they_take(rover):
         ({"solvr": "lp"}, "option of plan 'solvr'; did you mean 'solver'"),
         ({"solver": "lpp"}, "solver 'lpp'; did you mean 'lp'"),
         ({"objective": None, "tolerence": 1.0}, "did you mean 'tolerance'"),
-        ({"objective": None, "solver": "lp"}, "option of plan 'solver'"),
+        ({"objective": None, "solver": "lp"}, "leave solver out"),
         ({"budgets": [1.0], "episodes": 2, "epsilom": 0.1}, "did you mean 'epsilon'"),
     ],
 )
