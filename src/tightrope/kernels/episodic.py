@@ -247,10 +247,15 @@ def _evaluate_pair(
                 a = uint64(chosen[s, lane])
                 row = uint64(stage_row) + s * num_actions + a
                 x0 = y0 = 0.0
-                for k in range(uint64(start[row]), uint64(stop[row])):
-                    x0 += data[k] * after[uint32(indices[k]), lane]
-                    y0 += data[k] * after_other[uint32(indices[k]), lane]
-                here[s, lane], here_other[s, lane] = table[s, a] + x0, other[s, a] + y0
+                if two:
+                    for k in range(uint64(start[row]), uint64(stop[row])):
+                        x0 += data[k] * after[uint32(indices[k]), lane]
+                        y0 += data[k] * after_other[uint32(indices[k]), lane]
+                    here_other[s, lane] = other[s, a] + y0
+                else:
+                    for k in range(uint64(start[row]), uint64(stop[row])):
+                        x0 += data[k] * after[uint32(indices[k]), lane]
+                here[s, lane] = table[s, a] + x0
 
 
 @kernel
@@ -363,27 +368,26 @@ def evaluate_actions(
         order[s] = s
     chosen = np.empty((num_states, LANES), dtype=np.int64)
     for first in range(0, actions.shape[0], LANES):
-        lanes = min(LANES, actions.shape[0] - first)
-        for c in range(0, 1 + m, 2):
-            both = np.zeros((2, 2, num_states, LANES))
-            for back in range(horizon):
-                h = horizon - 1 - back
-                hp = h if actions.shape[1] > 1 else 0
-                for lane in range(LANES):
-                    for s in range(num_states):
-                        chosen[s, lane] = actions[first + min(lane, lanes - 1), hp, s]
-                hc = h if costs.shape[1] > 1 else 0
-                table = costs[c - 1, hc] if c > 0 else rewards[h if rewards.shape[0] > 1 else 0]
+        both = np.zeros((2, 2 + m, num_states, LANES))
+        for back in range(horizon):
+            h = horizon - 1 - back
+            for lane in range(LANES):
+                policy = actions[min(first + lane, actions.shape[0] - 1)]
+                for s in range(num_states):
+                    chosen[s, lane] = policy[h if actions.shape[1] > 1 else 0, s]
+            hr, hc = h if rewards.shape[0] > 1 else 0, h if costs.shape[1] > 1 else 0
+            after, here = both[back % 2], both[(back + 1) % 2]
+            for c in range(0, 1 + m, 2):  # of an even number the last is alone
+                table = costs[c - 1, hc] if c > 0 else rewards[hr]
                 other = costs[c, hc] if c < m else table
-                after, here = both[back % 2], both[(back + 1) % 2]
                 _evaluate_pair(
                     0, num_states, order, h * stride, start, stop, indices, data, table, other,
-                    c < m, chosen, after[0], after[1], here[0], here[1],
+                    c < m, chosen, after[c], after[c + 1], here[c], here[c + 1],
                 )  # fmt: skip
-            for i in range(min(2, 1 + m - c)):
-                for lane in range(lanes):
-                    for s in range(num_states):
-                        values[first + lane, c + i] += initial[s] * both[horizon % 2, i, s, lane]
+        for k in range(first, min(first + LANES, actions.shape[0])):
+            for c in range(1 + m):
+                for s in range(num_states):
+                    values[k, c] += initial[s] * both[horizon % 2, c, s, k - first]
     return values
 
 

@@ -50,7 +50,7 @@ class Columns(NamedTuple):
     upper: float
 
 
-FIRST_POINTS = (0.0, 0.1, 0.5, 2.0)  # in units of the largest reward for the largest cost
+FIRST_POINTS = np.array([[0.0], [0.1], [0.5], [2.0]])  # times largest reward to largest cost
 FIRST, ALL = np.zeros(1, dtype=np.int64), np.ones(1)
 
 
@@ -112,7 +112,7 @@ def solve(
     basis, x, y = np.zeros(m + 1, dtype=np.int64), np.zeros(m + 1), np.zeros(m + 1)
     if multipliers is None:
         duals, lanes = np.zeros(m), episodic.LANES
-        points = np.outer(FIRST_POINTS, scale[0] / scale[1:])
+        points = FIRST_POINTS * (scale[0] / scale[1:])
     else:
         duals, lanes = multipliers.copy(), 1
         points = np.tile(duals, (episodic.LANES, 1))
@@ -121,6 +121,7 @@ def solve(
         priced[:warm] = duals
     if reach is None:
         reach = everywhere(horizon, tables.initial.size)
+    best_point = np.zeros(m)
     slots = warm + np.arange(episodic.LANES)
     totals = np.empty((1 + m, episodic.LANES))
     feasible_eps = FEASIBLE_EPS * horizon
@@ -141,15 +142,16 @@ def solve(
                 values[slot] = found[0] / scale
         programs += fresh
         columns.add_columns(
-            totals, scale, capacities, points, slots, values, priced, weights, numbers, codes
-        )
+            totals, scale, capacities, points, slots, values, priced, weights, best_point,
+            numbers, codes,
+        )  # fmt: skip
         code, phase, best = columns.master(
             codes[columns.USED], values, limits, z_coef, feasible_eps, basis,
             codes[columns.PHASE], x, y,
         )  # fmt: skip
         columns.advance(
-            code, phase, best, scale, values, basis, x, y, duals, priced, weights, points, slots,
-            numbers, codes,
+            code, phase, best, scale, limits, values, basis, x, y, duals, priced, weights,
+            best_point, points, slots, numbers, codes,
         )  # fmt: skip
         fresh = int(codes[columns.FRESH])
     status = STATUSES[codes[columns.OUTCOME]]

@@ -10,7 +10,7 @@ import numpy as np
 from tightrope.errors import ConfigError, Status
 from tightrope.kernels import episodic as kernels
 from tightrope.model.mdp import FiniteMDP, Tables
-from tightrope.model.policy import DeterministicPolicy, Policy, mixture
+from tightrope.model.policy import DeterministicPolicy, MixturePolicy, Policy
 from tightrope.planning import column_generation
 from tightrope.planning.evaluation import policy_values
 from tightrope.planning.occupancy import policy_from_occupancy
@@ -99,9 +99,8 @@ def _by_columns(model: FiniteMDP, tolerance: float) -> Answer:
     found = column_generation.solve(
         tables, model.horizon, capacities, pool, reach=(order, counts), tolerance=tolerance
     )
-    policy = mixture(
-        [DeterministicPolicy(pool[slot].copy()) for slot in found.slots], found.weights
-    )
+    components = tuple(DeterministicPolicy(pool[slot].copy()) for slot in found.slots)
+    policy = MixturePolicy(components, found.weights) if len(components) > 1 else components[0]
     upper = None if found.status is Status.INFEASIBLE else found.upper
     return found.status, policy, found.multipliers, upper, {"dynamic_programs": found.programs}
 
