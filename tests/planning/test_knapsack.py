@@ -128,3 +128,9 @@ def test_bad_input():
 def test_budgets_without_episodes():
     with pytest.raises(ConfigError, match="give budgets= and episodes=K"):
         tr.plan(tr.problems.rover_knapsack(), budgets=[3.0])
+
+
+@pytest.mark.parametrize("episodes", ["a", None, 2.5, True, float("nan"), float("inf"), 0, [3]])
+def test_episodes_are_a_whole_number(episodes):
+    with pytest.raises(ConfigError, match="episodes must be a whole number >= 1"):
+        tr.plan(tr.problems.mars_rover(), budgets=[30.0], episodes=episodes)

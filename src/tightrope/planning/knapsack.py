@@ -87,7 +87,8 @@ def check_epsilon(epsilon: float) -> None:
 
 def check_budgets(model: FiniteMDP, budgets: Any, episodes: int) -> FloatArray:
     """(m,) budgets; ConfigError with the place if they or the episodes are no such numbers."""
-    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
+    number = isinstance(episodes, int | float | np.number) and not isinstance(episodes, bool)
+    if not (number and 1 <= episodes < np.inf and int(episodes) == episodes):
         raise ConfigError(f"episodes must be a whole number >= 1, got {episodes!r}")
     if model.num_costs == 0:
         raise ConfigError("budgets need costs, and this model has none")
