@@ -147,17 +147,21 @@ def _one_an_arm(jobs: list[Job]) -> list[Job]:
     return list({job.arm.label: job for job in reversed(jobs)}.values())[::-1]
 
 
-def episodes_done(jobs: list[Job], finished: set[str], folder: Path) -> int:
-    """Episodes played so far, from finished runs and from what running ones last told."""
+def episodes_done(jobs: list[Job], finished: set[str], folder: Path, told: dict[str, int]) -> int:
+    """Episodes played so far, from finished runs and from what running ones last told.
+
+    `told` keeps the most that each run told, by label, from one call to the next: the file of a run
+    is empty while it is written anew, and gone a little before the run is known to be finished.
+    """
     total = 0
     for job in jobs:
         if job.label in finished:
             total += job.arm.episodes
             continue
-        try:
-            total += int(part_path(folder, job, ".progress").read_text())
-        except (OSError, ValueError):
-            continue
+        with contextlib.suppress(OSError, ValueError):
+            now = int(part_path(folder, job, ".progress").read_text())
+            told[job.label] = max(now, told.get(job.label, 0))
+        total += told.get(job.label, 0)
     return total
 
 

@@ -180,6 +180,7 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
 def _watch(jobs: list[Job], finished: set[str], folder: Path, stop: Event, unit: str) -> None:
     """Progress with rate and time left: a bar on a terminal, plain lines otherwise."""
     total = sum(job.arm.episodes for job in jobs)
+    told: dict[str, int] = {}
     started = time.monotonic()
     if sys.stderr.isatty():
         from rich.console import Console
@@ -199,14 +200,14 @@ def _watch(jobs: list[Job], finished: set[str], folder: Path, stop: Event, unit:
             task = bar.add_task("", total=total, runs="", rate=0.0)
             while True:
                 last = stop.wait(0.5)
-                done = episodes_done(jobs, set(finished), folder)
+                done = episodes_done(jobs, set(finished), folder, told)
                 rate = done / max(time.monotonic() - started, 1e-9)
                 runs = f"{len(finished)}/{len(jobs)} runs"
                 bar.update(task, completed=done, runs=runs, rate=rate)
                 if last:
                     return
     while not stop.wait(PLAIN_SECONDS):
-        done = episodes_done(jobs, set(finished), folder)
+        done = episodes_done(jobs, set(finished), folder, told)
         rate = done / (time.monotonic() - started)
         left = f"{(total - done) / rate:,.0f} s left" if rate else "no time estimate yet"
         print(
