@@ -29,7 +29,8 @@ COLOURS = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAX_POINTS = 600
 BAND_RUNS = 3  # the 95% interval of two runs is 13 times their standard error: it says nothing
-STREAM_POINTS = 60  # a stream's reward and cost are drawn as means over as many stretches
+STRETCHES = 60  # rewards and costs of streams and adversaries are drawn as means over as many
+SHARE = "reward / (T OPT)"
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -66,7 +67,7 @@ def draw_figures(folder: str | Path) -> list[Path]:
     if meta["experiment"] == "brantley-figure-1":
         out += draw_figure_1(folder, table, meta)
     growth = draw_growth(folder, table, looks)
-    return out + draw_bounds(folder, table) + (growth or draw_slopes(folder))
+    return out + draw_bounds(folder, table, looks) + (growth or draw_slopes(folder))
 
 
 def _save(figure: Any, stem: Path) -> list[Path]:
@@ -205,10 +206,10 @@ def _figure(problem: str, rows: pa.Table, arms: list[dict[str, Any]], looks: Loo
     band = "mean and 95% interval over" if seeds >= BAND_RUNS else "mean over"
     band = band if seeds > 1 else "one run,"
     figure.suptitle(f"{problem}: {band} {seeds} seed{'s' * (seeds > 1)}", fontsize=10)
-    figure.text(
-        0.5, 0.005, "solid: a theorem's constants; dashed: an unproved preset or a baseline",
-        ha="center", va="bottom", fontsize=7, color="0.35",
-    )  # fmt: skip
+    words = "solid: a theorem's constants; dashed: an unproved preset or a baseline"
+    if _changing(arms[0]):
+        words += f"; above: means over {STRETCHES} stretches of the run"
+    figure.text(0.5, 0.005, words, ha="center", va="bottom", fontsize=7, color="0.35")
     figure.tight_layout(rect=(0, 0.05 + 0.035 * -(-len(labels) // 4), 1, 1))
     return figure
 
@@ -218,7 +219,7 @@ def _curves(
 ) -> None:
     for arm in arms:
         i = looks[arm["problem"], arm["learner"], arm["preset"]]
-        grid, values = _runs(_of_arm(rows, arm), column, stream=arm["unit"] == "steps")
+        grid, values = _runs(_of_arm(rows, arm), column, arm)
         mean, half = interval(values)
         colour = COLOURS[i % len(COLOURS)]
         style = "-" if arm["guarantee"] else (0, (4, 1.5))
@@ -239,8 +240,9 @@ def _marker(i: int) -> str:
 
 
 def _places(i: int) -> FloatArray:
-    """Eight places in (0, 1) for markers, other ones for each of four looks."""
-    return (np.arange(8) + (i % 4 + 1) / 5) / 8
+    """Eight places in (0, 1) for markers, other ones for each colour: equal curves show both."""
+    n = len(COLOURS)
+    return (np.arange(8) + (i % n + 1) / (n + 1)) / 8
 
 
 def _spaced(grid: IntArray, places: FloatArray) -> list[int]:
@@ -248,10 +250,19 @@ def _spaced(grid: IntArray, places: FloatArray) -> list[int]:
     return sorted(set(np.searchsorted(grid, places).clip(max=grid.size - 1).tolist()))
 
 
-def _runs(rows: pa.Table, column: str, *, stream: bool = False) -> tuple[IntArray, FloatArray]:
+def _changing(arm: dict[str, Any]) -> bool:
+    """Whether reward and cost change from row to row whatever is played: streams, adversaries."""
+    return arm["unit"] == "steps" or arm.get("scale") is not None
+
+
+def _runs(
+    rows: pa.Table, column: str, arm: dict[str, Any] | None = None
+) -> tuple[IntArray, FloatArray]:
     """Common grid (at most MAX_POINTS) and one row of values a seed, aligned on episodes.
 
-    The reward and cost of a stream are means since the row before: here over longer stretches.
+    Half of the points are even in the episode, half in its logarithm. Rewards and costs of a stream
+    are means since the row before, and those of an adversary of one episode: here, given the arm,
+    they are means over longer stretches, of every episode.
     """
     seed = rows["seed"].to_numpy()
     episode, values = rows["episode"].to_numpy(), rows[column].to_numpy()
@@ -259,27 +270,41 @@ def _runs(rows: pa.Table, column: str, *, stream: bool = False) -> tuple[IntArra
     last = min(int(episode[g].max()) for g in groups)
     grid = np.unique(np.concatenate([episode[g] for g in groups]))
     grid = grid[grid <= last]
-    means = stream and column.split("_")[0] in ("reward", "cost")
-    most = STREAM_POINTS if means else MAX_POINTS
-    if means:
-        even = np.linspace(0, last, most + 1)[1:]
-        grid = grid[np.unique(np.searchsorted(grid, even).clip(max=grid.size - 1))]
-    elif grid.size > most:
-        grid = grid[np.unique(np.linspace(0, grid.size - 1, most).astype(int))]
-    if means:
-        lengths = np.diff(grid, prepend=0)
-        sums = [np.cumsum(values[g] * np.diff(episode[g], prepend=0)) for g in groups]
-        at = np.array([align(grid, episode[g], total) for g, total in zip(groups, sums)])
-        return grid, np.diff(at, axis=1, prepend=0.0) / lengths
+    if arm and _changing(arm) and column.split("_")[0] in ("reward", "cost"):
+        grid = grid[_spaced(grid, np.linspace(0, last, STRETCHES + 1)[1:])]
+        totals = _totals(rows, column, arm)
+        at = np.array([align(grid, episode[g], totals[g]) for g in groups])
+        return grid, np.diff(at, axis=1, prepend=0.0) / np.diff(grid, prepend=0)
+    if grid.size > MAX_POINTS:
+        half = MAX_POINTS // 2
+        even = np.concatenate([np.linspace(1, last, half), np.geomspace(1, last, half)])
+        grid = grid[_spaced(grid, even)]
     return grid, np.array([align(grid, episode[g], values[g]) for g in groups])
 
 
-def draw_bounds(folder: Path, table: pa.Table) -> list[Path]:
+def _totals(rows: pa.Table, column: str, arm: dict[str, Any]) -> FloatArray:
+    """(n,) sums of reward or of a cost since the start of each row's run."""
+    episode = rows["episode"].to_numpy()
+    if arm["unit"] == "steps":
+        seed, out = rows["seed"].to_numpy(), rows[column].to_numpy().astype(np.float64)
+        for run in (seed == s for s in np.unique(seed)):
+            out[run] = np.cumsum(out[run] * np.diff(episode[run], prepend=0))
+        return out
+    optimum, (kind, _, number) = arm["optimum"], column.partition("_")
+    if kind == "reward":
+        return optimum["value"] * episode - rows["regret"].to_numpy()
+    name = list(optimum["capacities"])[int(number)]
+    sign = 1.0 if arm["senses"][name] == "<=" else -1.0
+    return optimum["capacities"][name] * episode + sign * rows[f"violation_{number}"].to_numpy()
+
+
+def draw_bounds(folder: Path, table: pa.Table, looks: Looks) -> list[Path]:
     """Log-log figures of regret and violation against the theorems' bounds, where there are any.
 
     A theorem speaks of the chosen T, so its bound is a point there, drawn at min(bound, L T); the
     thin line is L t, which no run can exceed. Values below 1, regret and violation of good runs
-    among them, are drawn at 1.
+    among them, are drawn at 1. Where a theorem promises a share of the optimal reward, so does a
+    third panel.
     """
     if not (folder / "bounds.json").exists():
         return []
@@ -290,7 +315,7 @@ def draw_bounds(folder: Path, table: pa.Table) -> list[Path]:
         rows = table.filter(pc.equal(table["problem"], problem))
         own = [entry for entry in entries if entry["problem"] == problem]
         with plt.rc_context(STYLE):
-            figure = _bounds_figure(problem, rows, own)
+            figure = _bounds_figure(problem, rows, own, looks)
             path = folder / "figures" / f"{problem}-bounds.png"
             figure.savefig(path, bbox_inches="tight")
             plt.close(figure)
@@ -298,8 +323,16 @@ def draw_bounds(folder: Path, table: pa.Table) -> list[Path]:
     return out
 
 
-def _bounds_figure(problem: str, rows: pa.Table, entries: list[dict[str, Any]]) -> Any:
-    figure, panels = plt.subplots(1, 2, figsize=(7.6, 3.2), sharex=True)
+def _bounds_figure(
+    problem: str, rows: pa.Table, entries: list[dict[str, Any]], looks: Looks
+) -> Any:
+    first = {(e["learner"], e["preset"]): e for e in reversed(entries)}
+    groups = sorted(first, key=lambda group: looks[problem, *group])
+    shares = any(r["quantity"] == SHARE for e in entries for r in e["bounds"])
+    count = 3 if shares else 2
+    figure, panels = plt.subplots(
+        1, count, figsize=(3.8 * count, 3.2 + 0.24 * len(groups)), sharex=True
+    )
     last = max(entry["episodes"] for entry in entries)
     per_episode = rows["steps"][0].as_py() / rows["episode"][0].as_py()
     # problems with fewer constraints than others have nulls in the rest
@@ -310,37 +343,77 @@ def _bounds_figure(problem: str, rows: pa.Table, entries: list[dict[str, Any]]) 
         (panels[0], "R_T", ["regret"]),
         (panels[1], "V_T", violations),
     ):
-        axes.plot([1, last], [per_episode, per_episode * last], color="black", lw=0.9)
-        groups = sorted({(e["learner"], e["preset"]) for e in entries})
-        for i, (learner, preset) in enumerate(groups):
-            chosen = pc.and_(pc.equal(rows["learner"], learner), pc.equal(rows["preset"], preset))
-            runs = [_runs(rows.filter(chosen), name) for name in names]
-            mean = np.maximum(np.max([values.mean(axis=0) for _, values in runs], axis=0), 1.0)
-            own = [e for e in entries if (e["learner"], e["preset"]) == (learner, preset)]
-            row = next(r for r in own[0]["bounds"] if r["quantity"] == quantity)
-            top = per_episode * own[0]["episodes"]
-            colour, style = COLOURS[i], "-" if own[0]["guarantee"] else (0, (4, 1.5))
-            label = group_name(learner, preset) + (", no bound" if row["bound"] is None else "")
-            axes.plot(runs[0][0], mean, color=colour, ls=style, lw=1.3, label=label)
+        ends = np.array([1, last])
+        axes.plot(ends, per_episode * ends, color="black", lw=0.9, label="L t, the most possible")
+        for rank, group in enumerate(groups):
+            entry, arm = first[group], _arm_of(rows, *group)
+            runs = [_runs(arm, name) for name in names]
+            row = next(r for r in entry["bounds"] if r["quantity"] == quantity)
+            label = group_name(*group) + (", no bound" if row["bound"] is None else "")
+            worst = np.max([values for _, values in runs], axis=0)
+            colour = _along(axes, runs[0][0], worst, looks[problem, *group], entry, label, least=1)
             if row["bound"] is None:
                 continue
             word = row["source"].split(", probability")[0]
             word += "" if row["proved"] else " (formula only)"
             axes.plot(
-                [own[0]["episodes"]], [min(row["bound"], top)], "v", color=colour, ms=6,
-                label=f"min(bound, L T), {word}",
+                [entry["episodes"]], [min(row["bound"], per_episode * entry["episodes"])], "v",
+                color=colour, mfc="none", ms=5 + 4 * rank, label=f"min(bound, L T), {word}",
             )  # fmt: skip
-        axes.legend(loc="upper left", fontsize=6)
-        axes.set(xscale="log", yscale="log", xlabel="episode", ylabel=f"{quantity}, at least 1")
-    figure.suptitle(f"{problem}: measured against the theorem, mean over seeds", fontsize=9)
+        axes.set(yscale="log", ylabel=f"{quantity}, at least 1")
+    if shares:
+        promised, final = [], 1.0
+        for group in groups:
+            own = [r for r in first[group]["bounds"] if r["quantity"] == SHARE]
+            if own:
+                promised, entry, arm = own, first[group], _arm_of(rows, *group)
+                optimum = next(r["measured"] for r in entry["bounds"] if r["quantity"] == "OPT")
+                times, regret = _runs(arm, "regret")
+                share = 1.0 - regret / (times * optimum)
+                final = max(final, float(share[:, -1].max()))
+                _along(panels[2], times, share, looks[problem, *group], entry, group_name(*group))
+        for row, style in zip(promised, ("-", ":")):
+            panels[2].axhline(row["bound"], color="black", lw=0.9, ls=style, label=row["source"])
+        top = min(panels[2].get_ylim()[1], 2 * final)  # the first episodes may earn many times OPT
+        panels[2].set(ylabel="reward / (t OPT)", ylim=(0, top))
+    for axes in panels:
+        axes.set(xscale="log", xlabel="episode")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=6, fontsize=6)
+    seeds = len(set(rows["seed"].to_pylist()))
+    band = "mean and 95% interval over" if seeds >= BAND_RUNS else "mean over"
+    over = f"{band} {seeds} seeds" if seeds > 1 else "one run"
+    figure.suptitle(f"{problem}: measured against the theorem, {over}", fontsize=9)
     figure.tight_layout()
     return figure
+
+
+def _arm_of(rows: pa.Table, learner: str, preset: str) -> pa.Table:
+    return _of_arm(rows, {"learner": learner, "preset": preset})
+
+
+def _along(
+    axes: Axes, times: IntArray, values: FloatArray, look: int, entry: dict[str, Any], label: str,
+    *, least: float = -np.inf,
+) -> str:  # fmt: skip
+    """Mean and, from three runs on, interval along a logarithmic axis; returns the colour."""
+    mean, half = interval(values)
+    colour, style = COLOURS[look % len(COLOURS)], "-" if entry["guarantee"] else (0, (4, 1.5))
+    axes.plot(
+        times, np.maximum(mean, least), color=colour, ls=style, lw=1.3, label=label, ms=4,
+        mfc="white", marker=_marker(look),
+        markevery=_spaced(times, times[0] * (times[-1] / times[0]) ** _places(look)),
+    )  # fmt: skip
+    if len(values) >= BAND_RUNS:
+        low, high = np.maximum(mean - half, least), np.maximum(mean + half, least)
+        axes.fill_between(times, low, high, color=colour, alpha=0.2, lw=0)
+    return colour
 
 
 def draw_slopes(folder: Path) -> list[Path]:
     """Final R_T and V_T against T, log-log: a point a run, the fitted line, its slope and interval.
 
-    Values below 1, good runs among them, are drawn (and fitted) at 1.
+    Values below 1, good runs among them, are drawn (and fitted) at 1; the legend counts them. The
+    points of the arms stand beside each other at each T.
     """
     if not (folder / "slopes.json").exists():
         return []
@@ -359,15 +432,22 @@ def draw_slopes(folder: Path) -> list[Path]:
                 colour, marker = COLOURS[i % len(COLOURS)], _marker(i)
                 horizons = np.array(row["horizons"], dtype=np.float64)
                 values = np.maximum(np.array(row["values"]), 1.0)
-                axes.plot(horizons, values, marker, color=colour, ms=4, mfc="white")
+                beside = 1.06 ** (i - (len(arms) - 1) / 2)
+                axes.plot(horizons * beside, values, marker, color=colour, ms=4, mfc="white")
                 at = np.unique(horizons)
                 fit = np.exp(np.log(values).mean() - row["slope"] * np.log(horizons).mean())
+                below = int((np.array(row["values"]) < 1.0).sum())
                 label = f"{row['problem']}, {row['learner']}: {row['slope']:.2f} "
                 label += f"[{row['low']:.2f}, {row['high']:.2f}]"
-                axes.plot(at, fit * at ** row["slope"], color=colour, lw=1.3, label=label)
+                label += f", {below} of {values.size} below 1" if below else ""
+                axes.plot(at, fit * at ** row["slope"], color=colour, lw=1.3)
+                axes.plot([], [], marker + "-", color=colour, ms=4, mfc="white", label=label)
             axes.set(xscale="log", yscale="log", xlabel="T", ylabel=f"{quantity}, at least 1")
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7)
-        figure.suptitle("one point a run, constants set for each T; slope and its 95% interval")
+        figure.suptitle(
+            "one point a run, arms beside each other at each T, constants set for it; slope and "
+            "its 95% interval", fontsize=10,
+        )  # fmt: skip
         figure.tight_layout()
         return _save(figure, folder / "figures" / "slopes")
 

@@ -401,12 +401,16 @@ def test_where_no_bound_exists_none_is_drawn():
         **result.columns,
     })  # fmt: skip
     entry = {"learner": "pdgd-ops", "preset": "tuned", "guarantee": None, "episodes": 30}
-    figure = _bounds_figure("switching", rows, [{**entry, "bounds": result.bounds}])
+    looks = {("switching", "pdgd-ops", "tuned"): 0}
+    figure = _bounds_figure("switching", rows, [{**entry, "bounds": result.bounds}], looks)
     texts = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes]
     plt.close(figure)
-    assert texts[0] == ["pdgd-ops, no bound"]
-    assert texts[1][0] == "pdgd-ops"
-    assert texts[1][1].startswith("min(bound, L T), [BOBW, Theorem 7")
+    assert texts[0] == ["L t, the most possible", "pdgd-ops, no bound"]
+    assert texts[1][:2] == ["L t, the most possible", "pdgd-ops"]
+    assert texts[1][2].startswith("min(bound, L T), [BOBW, Theorem 7")
+    assert texts[2][0] == "pdgd-ops"
+    assert "rho/(L+rho)" in texts[2][1]
+    assert "as printed" in texts[2][2]
 
 
 def test_the_scale_of_an_unrolled_model_is_recorded():
