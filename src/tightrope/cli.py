@@ -413,7 +413,8 @@ def bounds(
         arm = (entry["problem"], group_name(entry["learner"], entry["preset"]))
         arms.setdefault(arm, []).append(entry)
     for (problem, learner), runs in arms.items():
-        typer.echo(f"{problem}, {learner}, T = {runs[0]['episodes']}, {len(runs)} seeds")
+        seeds = f"{len(runs)} seed{'s' * (len(runs) > 1)}"
+        typer.echo(f"{problem}, {learner}, T = {runs[0]['episodes']}, {seeds}")
         typer.echo(table_text(worst_of_seeds([run["bounds"] for run in runs])))
         for run in runs:
             for note in run["notes"]:
