@@ -10,6 +10,7 @@ import tightrope as tr
 from tightrope.errors import ConfigError, PlanError, Status
 from tightrope.kernels import episodic as kernels
 from tightrope.model.policy import DeterministicPolicy, check_policy, uniform_policy
+from tightrope.planning import column_generation
 from tightrope.planning.episodic import signed_tables
 
 
@@ -267,3 +268,44 @@ def test_large_model_takes_the_parallel_sweep():
     right = kernels.best_response_parallel(*t, 5, 1.0, np.array([0.3]), split)
     assert left == right
     assert (plain == split).all()
+
+
+def test_the_multipliers_are_those_that_prove_the_bound():
+    """The capacity is met exactly, by policies whose master has many duals: most prove nothing."""
+    model = tr.FiniteMDP(
+        transitions=[[[0, 1], [1, 0]], [[1, 0], [1, 0]]],
+        axes="sas",
+        rewards=[[2.0, 0], [0, 1]],
+        costs=[[[2.0, 0], [2, 2]]],
+        capacities=[0.0],
+        criterion="episodic",
+        horizon=2,
+    )
+    solution = tr.plan(model)
+    assert solution.status is Status.SOLVED
+    _, dual = tr.planning.backward_induction(model, multipliers=solution.multipliers)
+    assert dual == pytest.approx(solution.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_a_bound_is_one_whatever_the_status(block):
+    """Also where programs run out, in phase 1 or 2; the multipliers prove it."""
+    open_ones = 0
+    for seed in range(25 * block, 25 * block + 25):
+        model = random_episodic(seed)
+        exact = tr.plan(model, solver="lp")
+        if exact.status is Status.INFEASIBLE or model.num_costs == 0:
+            continue
+        tables, limits = signed_tables(model)
+        pool = np.empty((40, model.horizon, model.num_states), dtype=np.int32)
+        for most in (1, 5, 9, 13):
+            found = column_generation.solve(tables, model.horizon, limits, pool, max_programs=most)
+            open_ones += found.status is Status.NOT_CONVERGED
+            assert found.upper >= exact.value - 1e-7 * max(1.0, abs(exact.value))
+            scratch = np.empty((model.horizon, model.num_states), dtype=np.int32)
+            objective = kernels.best_response(
+                *tables, model.horizon, 1.0, found.multipliers, scratch
+            )
+            proved = objective + found.multipliers @ limits
+            assert proved == pytest.approx(found.upper, rel=1e-9, abs=1e-9)
+    assert open_ones > 20

@@ -324,9 +324,9 @@ def advance(
     capacities would be met if the values were smooth in the multipliers (the secant step of
     Newton's method); and, of the level method [Lemarechal, Nemirovskii and Nesterov, 1995], the
     points nearest to the best multipliers so far where the columns allow a dual bound that closes
-    the gap up to a share (in phase 1 the middle of the first two instead). This takes .4 of the
-    rounds of the duals alone. Their policies go where the pool is unused, or in the place of the
-    worst non-basic columns.
+    the gap up to a share (in phase 1 two points between the others instead). This takes .4 of
+    the rounds of the duals alone. Their policies go where the pool is unused, or in the place of
+    the worst non-basic columns.
 
     `priced` (P, m) are the multipliers of each column, `weights` (P,) its weight of the reward;
     `values` are scaled by `scale` (1 + m,), `duals` are not.
@@ -365,7 +365,8 @@ def advance(
         near = np.empty(m)
         for i in range(m):
             points[1, i] /= total
-            points[2, i] = points[3, i] = 0.5 * (duals[i] + points[1, i])
+            points[2, i] = 0.5 * (duals[i] + points[1, i])
+            points[3, i] = 0.5 * (points[2, i] + points[1, i])
         for n in range(2, codes[MOST] if phase == 2 and codes[OUTCOME] == RUNNING else 0):
             for i in range(m):
                 near[i] = best_point[i] * scale[1 + i] / scale[0]

@@ -37,7 +37,8 @@ class Columns(NamedTuple):
     """What column generation found.
 
     If the status is INFEASIBLE, `weights` are those of the policy of least violation, `multipliers`
-    the Farkas weights (they sum to 1), and `lower`, `upper` bound the least violation.
+    the Farkas weights (they sum to 1), and `lower`, `upper` bound the least violation. Otherwise
+    `multipliers` are those at which a dynamic program proved `upper`.
     """
 
     status: Status
@@ -155,15 +156,18 @@ def solve(
         )  # fmt: skip
         fresh = int(codes[columns.FRESH])
     status = STATUSES[codes[columns.OUTCOME]]
-    lower, upper = numbers[2:4] if codes[columns.PHASE] == 1 else numbers[:2]
+    # unless infeasibility is proved, what is proved is the bound at the best multipliers
+    infeasible = status is Status.INFEASIBLE
+    lower, upper = numbers[2:4] if infeasible else numbers[:2]
     # plain lists: a learner comes here every episode, and NumPy is slow on a few numbers
     basic = [(j, w) for j, w in zip(basis.tolist(), x.tolist()) if j < pool.shape[0] and w > 0]
     chosen = np.array([j for j, _ in basic], dtype=np.int64)
     mixed = np.array([w for _, w in basic])
     mixed /= sum(mixed.tolist())
     return Columns(
-        status, programs, chosen, mixed, values[chosen] * scale, duals, float(lower), float(upper)
-    )
+        status, programs, chosen, mixed, values[chosen] * scale,
+        duals if infeasible else best_point, float(lower), float(upper),
+    )  # fmt: skip
 
 
 def largest(table: FloatArray) -> float:
