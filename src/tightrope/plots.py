@@ -220,18 +220,26 @@ def _curves(
     for arm in arms:
         i = looks[arm["problem"], arm["learner"], arm["preset"]]
         grid, values = _runs(_of_arm(rows, arm), column, arm)
-        mean, half = interval(values)
-        colour = COLOURS[i % len(COLOURS)]
-        style = "-" if arm["guarantee"] else (0, (4, 1.5))
         label = group_name(arm["learner"], arm["preset"])
         if arm["guarantee"]:
             label += f" {arm['guarantee']}"
-        axes.plot(
-            grid, mean, color=colour, ls=style, lw=1.3, label=label, ms=4, mfc="white",
-            marker=_marker(i), markevery=_spaced(grid, grid[-1] * _places(i)),
-        )  # fmt: skip
-        if len(values) >= BAND_RUNS:
-            axes.fill_between(grid, mean - half, mean + half, color=colour, alpha=0.2, lw=0)
+        _curve(axes, grid, values, i, arm, label, at=grid[-1] * _places(i))
+
+
+def _curve(
+    axes: Axes, grid: IntArray, values: FloatArray, look: int, arm: dict[str, Any], label: str,
+    *, at: FloatArray, least: float = -np.inf,
+) -> None:  # fmt: skip
+    """Mean and, from three runs on, interval; markers `at` these places, values `least` or more."""
+    mean, half = interval(values)
+    colour, style = COLOURS[look % len(COLOURS)], "-" if arm["guarantee"] else (0, (4, 1.5))
+    axes.plot(
+        grid, np.maximum(mean, least), color=colour, ls=style, lw=1.3, label=label, ms=4,
+        mfc="white", marker=_marker(look), markevery=_spaced(grid, at),
+    )  # fmt: skip
+    if len(values) >= BAND_RUNS:
+        low, high = np.maximum(mean - half, least), np.maximum(mean + half, least)
+        axes.fill_between(grid, low, high, color=colour, alpha=0.2, lw=0)
 
 
 def _marker(i: int) -> str:
@@ -346,19 +354,22 @@ def _bounds_figure(
         ends = np.array([1, last])
         axes.plot(ends, per_episode * ends, color="black", lw=0.9, label="L t, the most possible")
         for rank, group in enumerate(groups):
-            entry, arm = first[group], _arm_of(rows, *group)
-            runs = [_runs(arm, name) for name in names]
+            entry, look = first[group], looks[problem, *group]
+            runs = [_runs(_of_arm(rows, entry), name) for name in names]
             row = next(r for r in entry["bounds"] if r["quantity"] == quantity)
             label = group_name(*group) + (", no bound" if row["bound"] is None else "")
             worst = np.max([values for _, values in runs], axis=0)
-            colour = _along(axes, runs[0][0], worst, looks[problem, *group], entry, label, least=1)
+            times = runs[0][0]
+            at = times[0] * (times[-1] / times[0]) ** _places(look)
+            _curve(axes, times, worst, look, entry, label, at=at, least=1)
             if row["bound"] is None:
                 continue
             word = row["source"].split(", probability")[0]
             word += "" if row["proved"] else " (formula only)"
             axes.plot(
                 [entry["episodes"]], [min(row["bound"], per_episode * entry["episodes"])], "v",
-                color=colour, mfc="none", ms=5 + 4 * rank, label=f"min(bound, L T), {word}",
+                color=COLOURS[look % len(COLOURS)], mfc="none", ms=5 + 4 * rank,
+                label=f"min(bound, L T), {word}",
             )  # fmt: skip
         axes.set(yscale="log", ylabel=f"{quantity}, at least 1")
     if shares:
@@ -366,12 +377,13 @@ def _bounds_figure(
         for group in groups:
             own = [r for r in first[group]["bounds"] if r["quantity"] == SHARE]
             if own:
-                promised, entry, arm = own, first[group], _arm_of(rows, *group)
+                promised, entry, look = own, first[group], looks[problem, *group]
                 optimum = next(r["measured"] for r in entry["bounds"] if r["quantity"] == "OPT")
-                times, regret = _runs(arm, "regret")
+                times, regret = _runs(_of_arm(rows, entry), "regret")
                 share = 1.0 - regret / (times * optimum)
                 final = max(final, float(share[:, -1].max()))
-                _along(panels[2], times, share, looks[problem, *group], entry, group_name(*group))
+                at = times[0] * (times[-1] / times[0]) ** _places(look)
+                _curve(panels[2], times, share, look, entry, group_name(*group), at=at)
         for row, style in zip(promised, ("-", ":")):
             panels[2].axhline(row["bound"], color="black", lw=0.9, ls=style, label=row["source"])
         top = min(panels[2].get_ylim()[1], 2 * final)  # the first episodes may earn many times OPT
@@ -385,28 +397,6 @@ def _bounds_figure(
     figure.suptitle(f"{problem}: measured against the theorem, {over}", fontsize=9)
     figure.tight_layout()
     return figure
-
-
-def _arm_of(rows: pa.Table, learner: str, preset: str) -> pa.Table:
-    return _of_arm(rows, {"learner": learner, "preset": preset})
-
-
-def _along(
-    axes: Axes, times: IntArray, values: FloatArray, look: int, entry: dict[str, Any], label: str,
-    *, least: float = -np.inf,
-) -> str:  # fmt: skip
-    """Mean and, from three runs on, interval along a logarithmic axis; returns the colour."""
-    mean, half = interval(values)
-    colour, style = COLOURS[look % len(COLOURS)], "-" if entry["guarantee"] else (0, (4, 1.5))
-    axes.plot(
-        times, np.maximum(mean, least), color=colour, ls=style, lw=1.3, label=label, ms=4,
-        mfc="white", marker=_marker(look),
-        markevery=_spaced(times, times[0] * (times[-1] / times[0]) ** _places(look)),
-    )  # fmt: skip
-    if len(values) >= BAND_RUNS:
-        low, high = np.maximum(mean - half, least), np.maximum(mean + half, least)
-        axes.fill_between(times, low, high, color=colour, alpha=0.2, lw=0)
-    return colour
 
 
 def draw_slopes(folder: Path) -> list[Path]:
